@@ -8,10 +8,10 @@
 //! one warms them.
 
 use crate::case::Case;
-use crate::child::Process;
 use crate::cli::Options;
 use crate::json;
 use crate::layouts::Layout;
+use crate::process::Process;
 use crate::results::{BRIE, BTREE, NODES, OWNED, SHARED};
 use report::{Clock, Report, Row, Table};
 use std::fs;
@@ -69,7 +69,7 @@ fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost
         .map_err(|error| format!("{error}; valgrind comes with: apt-get install valgrind"))?;
         let size = layout.build(&mut worker, size)?;
         let names = worker.ask("maps")?;
-        for case in Case::ALL.into_iter().filter(|&case| options.wants_on(layout, case)) {
+        for case in Case::ALL.iter().copied().filter(|&case| options.wants_on(layout, case)) {
             eprintln!("{size} ranges, {}: {}", layout.name, case.name());
             let wanted = if options.nodes { &NODES[..] } else { &MAPS };
             for &map in

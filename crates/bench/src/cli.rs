@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::layouts::{DENSE, Layout};
-use crate::pairs::Kind;
+use crate::pairs::PairKind;
 use clap::Parser;
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Rounds
     #[arg(long)]
     pub(crate) rounds: Option<usize>,
-    /// Print a table for each case, with all peers: behind a lock, range maps, concurrent maps
+    /// Print a table for each case, with more peers: behind a lock, a concurrent skip list
     #[arg(long)]
     pub(crate) table: bool,
     /// Compare sources of nodes instead of maps, by writes to our tree: the pool, the C library's
@@ -79,7 +79,7 @@ impl Options {
         }
         let cases = Case::ALL.iter().map(|case| case.name());
         let known: Vec<&str> =
-            cases.chain([MEMORY]).chain(Kind::ALL.iter().map(|kind| kind.name())).collect();
+            cases.chain([MEMORY]).chain(PairKind::ALL.iter().map(|kind| kind.name())).collect();
         match self.cases.iter().find(|case| !known.contains(&case.as_str())) {
             Some(bad) => Err(format!("--cases: {bad} is not one of {}", known.join(", "))),
             None => Ok(()),

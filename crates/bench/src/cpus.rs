@@ -1,39 +1,25 @@
 //! The processors that this thread may use.
 
-use std::io;
-use std::mem;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// In place of a thread's number: this thread.
+const THIS: Pid = Pid::from_raw(0);
 
 /// The allowed processors, ascending.
 pub(crate) fn allowed() -> Result<Vec<usize>, String> {
-    // SAFETY: a set of processors is plain bits, and none is set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the call writes within the set.
-    let result = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) };
-    if result != 0 {
-        return Err(format!("cannot read the allowed processors: {}", io::Error::last_os_error()));
-    }
-    // SAFETY: the number is below the set's size.
-    let has = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
-    Ok((0..libc::CPU_SETSIZE as usize).filter(has).collect())
+    let set = sched_getaffinity(THIS)
+        .map_err(|error| format!("cannot read the allowed processors: {error}"))?;
+    Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu) == Ok(true)).collect())
 }
 
 /// Restricts this thread, and the programs that it starts from now on, to these processors.
 pub(crate) fn allow(cpus: &[usize]) -> Result<(), String> {
-    // SAFETY: as above.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
-        // SAFETY: the number is below the set's size.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-    }
-    // SAFETY: the call reads within the set.
-    let result = unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
-    if result != 0 {
-        return Err(format!(
-            "cannot stay on the processors {cpus:?}: {}",
-            io::Error::last_os_error()
-        ));
-    }
-    Ok(())
+    let mut set = CpuSet::new();
+    cpus.iter()
+        .try_for_each(|&cpu| set.set(cpu))
+        .and_then(|()| sched_setaffinity(THIS, &set))
+        .map_err(|error| format!("cannot stay on the processors {cpus:?}: {error}"))
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use crate::builds;
 use crate::callgrind;
-use crate::child::Process;
 use crate::cli::Options;
 use crate::cpus;
 use crate::json;
 use crate::layouts::Layout;
-use crate::pairs::{self, Kind, Outcome};
+use crate::pairs::{self, Outcome, PairKind};
+use crate::process::Process;
 use crate::results::{
     BRIE, BTREE, BY_END, BY_KEY, EACH, NODES, OWNED, PORTABLE, Results, SCALAR, SHARED,
 };
@@ -91,7 +91,7 @@ fn single(options: &Options, main: &Path, others: &Others) -> Result<Layouts, St
 fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String> {
     let mut outcomes = Vec::new();
     let mut process = Process::start(program, &["--worker"])?;
-    for kind in Kind::ALL.into_iter().filter(|kind| options.wants(kind.name())) {
+    for kind in PairKind::ALL.into_iter().filter(|kind| options.wants(kind.name())) {
         for size in PAIR_SIZES.into_iter().filter(|size| options.sizes().contains(size)) {
             eprintln!("{size} ranges: {}", kind.name());
             for (place, (map, _)) in pairs::MAPS.into_iter().enumerate() {

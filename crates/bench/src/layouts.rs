@@ -1,7 +1,7 @@
 //! The layouts that the driver asks workers for, by name.
 
 use crate::case::Case;
-use crate::child::Process;
+use crate::process::Process;
 
 /// Address spaces of programs, as recorded: the ranges of the VMAs when there were most, a line
 /// each.

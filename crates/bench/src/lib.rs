@@ -9,9 +9,25 @@
 //! Times are processor time of the thread that works. Maps are built outside of the timing, by
 //! insertion in random order, so that their nodes are as full as those of a map in use.
 //!
-//! The program is a driver and its workers. A worker (`worker.rs`) is one build of the maps. The
-//! driver (`rounds.rs`) asks the workers in turn, so that all builds and all maps are measured side
-//! by side.
+//! The program is a driver and its workers. A worker is one build of the maps. The driver asks the
+//! workers in turn, so that all builds and all maps are measured side by side.
+//!
+//! ```text
+//!   cli --> driver --> table, json: tables and JSON lines; targets (published): their bounds
+//!             |
+//!      .------+--------.-----------------.
+//!   rounds         callgrind      pairs: two threads        builds: a program for each build
+//!      |  results      |                 |
+//!      '---------> process <-------------'                  the driver's side of a pipe
+//!  ------------------- | ------------------------------------------------------------------
+//!                   worker                                  the worker's side
+//!                      |
+//!                   subject (clock, heap)                   times batches of a case
+//!                   /       \
+//!                maps     workload (layouts, adverse)       the maps; their ranges and keys
+//!                  |
+//!               peer, case                                  the interface of a map; the cases
+//! ```
 
 extern crate alloc;
 
@@ -19,7 +35,6 @@ mod adverse;
 mod builds;
 mod callgrind;
 mod case;
-mod child;
 mod cli;
 mod clock;
 mod cpus;
@@ -30,6 +45,7 @@ mod layouts;
 mod maps;
 mod pairs;
 mod peer;
+mod process;
 mod published;
 mod results;
 mod rounds;

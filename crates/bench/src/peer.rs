@@ -54,7 +54,9 @@ pub(crate) trait Peer: Sized {
     fn writer(&mut self) -> Self::Writer<'_>;
 
     /// A copy of the map. `None` if it has no such operation.
-    fn duplicate(&mut self) -> Option<Self>;
+    fn duplicate(&mut self) -> Option<Self> {
+        None
+    }
 
     /// The bytes by the map's own account, if it allocates from a pool that outlives it. Otherwise
     /// the bytes that it requests from the allocator count.
@@ -67,9 +69,9 @@ pub(crate) trait Peer: Sized {
 }
 
 /// A map that can be written while other threads read or write it.
-pub(crate) trait Beside: Peer + Sync {
+pub(crate) trait Concurrent: Peer + Sync {
     /// Begins a batch of writes like [`Peer::writer`], through a shared reference.
-    fn writer_beside(&self) -> Self::Writer<'_>;
+    fn concurrent_writer(&self) -> Self::Writer<'_>;
 }
 
 /// A range and its value, if one was found.
@@ -130,10 +132,14 @@ pub(crate) trait Reader {
 
     /// The start of the lowest hole of `size` at or above `from`, at a multiple of `align`. There
     /// is one.
-    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize;
+    fn gap_up(&self, _from: usize, _size: usize, _align: usize) -> usize {
+        unreachable!("{MISSING}")
+    }
 
     /// The start of the highest hole of `size` that ends at or below `to`. There is one.
-    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize;
+    fn gap_down(&self, _to: usize, _size: usize, _align: usize) -> usize {
+        unreachable!("{MISSING}")
+    }
 }
 
 const MISSING: &str = "`support` says that it is missing";

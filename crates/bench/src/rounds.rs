@@ -3,9 +3,9 @@
 //! round.
 
 use crate::case::Case;
-use crate::child::Process;
 use crate::cli::{MEMORY, Options};
 use crate::layouts::Layout;
+use crate::process::Process;
 use crate::results::{BY_END, BY_KEY, Memory, Results, Series};
 
 /// A worker, the suffix of its maps' names, and the maps that are wanted.
@@ -49,7 +49,7 @@ pub(crate) fn run(
         if options.wants(MEMORY) {
             memory(builds, &columns, size, &mut results)?;
         }
-        for case in Case::ALL {
+        for case in Case::ALL.iter().copied() {
             if options.wants_on(layout, case) {
                 eprintln!("{size} ranges, {}: {}", layout.name, case.name());
                 measure(builds, &columns, (case, size), options, &mut results)?;

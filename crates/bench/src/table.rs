@@ -16,20 +16,15 @@ pub(crate) fn overview(out: &mut impl Write, results: &Results, dense: bool) -> 
         "\nns an operation (k: thousands, M: millions) at {} ranges\n",
         list.join(" / ")
     )?;
-    let mut maps: Vec<&str> = Vec::new();
     let names = results.series.iter().map(|one| &one.map);
-    for map in names.chain(results.memory.iter().map(|one| &one.map)) {
-        if !maps.contains(&map.as_str()) {
-            maps.push(map);
-        }
-    }
+    let maps = distinct(names.chain(results.memory.iter().map(|one| &one.map)));
     let mut lines = vec![vec!["operation".to_string()]];
     lines[0].extend(maps.iter().map(|map| map.to_string()));
     if dense {
         lines[0].extend(["Linux maple tree, published".into(), "rbtree, published".into()]);
     }
     let columns = lines[0].len();
-    for case in Case::ALL {
+    for case in Case::ALL.iter().copied() {
         let of_case = |one: &&Series| one.case == case;
         if results.series.iter().any(|one| of_case(&one)) {
             lines.push(line(results, case, &maps, sizes, &|time, _| time));
@@ -80,6 +75,17 @@ fn line(
     line
 }
 
+/// The names, each once.
+fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for name in names {
+        if !all.contains(&name.as_str()) {
+            all.push(name);
+        }
+    }
+    all
+}
+
 /// The figures of one cell; empty if there is none.
 fn row(sizes: &[usize], figure_at: impl Fn(usize) -> Option<f64>) -> String {
     let figures: Vec<Option<f64>> = sizes.iter().map(|&size| figure_at(size)).collect();
@@ -96,13 +102,9 @@ pub(crate) fn by_case(out: &mut impl Write, results: &Results) -> io::Result<()>
     let sizes = &results.sizes[..];
     writeln!(out, "\nns an operation (ratio to the first line), by number of ranges")?;
     let first = results.series.first().map_or("", |one| &one.map);
-    for case in Case::ALL {
-        let mut maps: Vec<&str> = Vec::new();
-        for one in results.series.iter().filter(|one| one.case == case) {
-            if !maps.contains(&one.map.as_str()) {
-                maps.push(&one.map);
-            }
-        }
+    for case in Case::ALL.iter().copied() {
+        let of_case = results.series.iter().filter(|one| one.case == case);
+        let maps = distinct(of_case.map(|one| &one.map));
         if maps.is_empty() {
             continue;
         }

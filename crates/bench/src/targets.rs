@@ -37,7 +37,7 @@ fn beside_dense(layout: &Layout, results: &Results, dense: &Results) -> Vec<Targ
 
 fn of_dense(results: &Results) -> Vec<Target> {
     let sizes = &results.sizes[..];
-    let mut list = List { results, targets: Vec::new() };
+    let mut list = TargetList { results, targets: Vec::new() };
     for &size in sizes {
         list.reads(size);
         list.ranges(size);
@@ -52,12 +52,12 @@ fn of_dense(results: &Results) -> Vec<Target> {
     list.targets
 }
 
-struct List<'a> {
+struct TargetList<'a> {
     results: &'a Results,
     targets: Vec<Target>,
 }
 
-impl List<'_> {
+impl TargetList<'_> {
     fn put(&mut self, name: &str, size: usize, value: Option<f64>, bound: f64) {
         if let Some(value) = value {
             let name = format!("{name}@{size}");

@@ -22,7 +22,7 @@ fn all_maps_agree() {
     }
     for (layout, size, turns) in layouts {
         let mut subjects = maps::all(&Rc::new(Workload::laid_out(&layout, size)));
-        for case in Case::ALL {
+        for case in Case::ALL.iter().copied() {
             // Only dense ranges have holes that are as rare as these cases need.
             if layout != Layout::Dense && case.is_gap() {
                 continue;
@@ -106,13 +106,13 @@ fn memory_matches_the_maps_own_count() {
 #[ignore = "builds a program"]
 fn the_freestanding_worker_agrees() {
     let program = crate::builds::freestanding().unwrap();
-    let mut other = crate::child::Process::start(&program, &[]).unwrap();
+    let mut other = crate::process::Process::start(&program, &[]).unwrap();
     let mut worker = Worker::new(maps::all);
     assert_eq!(other.ask("size 300").unwrap(), worker.answer("size 300"));
     let name = other.ask("maps").unwrap();
     let names = worker.answer("maps");
     let place = names.split('\t').position(|one| one == name).unwrap();
-    for case in Case::ALL {
+    for case in Case::ALL.iter().copied() {
         let check = |answer: String| answer.split(' ').nth(2).map(String::from);
         let theirs = check(other.ask(&format!("sample 0 {} 1 0", case.name())).unwrap());
         let ours = check(worker.answer(&format!("sample {place} {} 1 0", case.name())));

@@ -2,11 +2,16 @@
 //!
 //! # How it is made
 //!
-//! `read` parses lines into [`Results`]; each figure remembers its run. `sources` makes the cards,
-//! `plots` the plots of each experiment, `targets` the missed targets, and `trace` the parts of a
-//! trace. `plot` draws by the crate `kuva`, `table` writes tables, and [`html()`] puts all of it on
-//! one page, with its style and its scripts. Everything that comes from a file is escaped.
-//! [`markdown()`] writes the same figures as text.
+//! ```text
+//!      html: the page              markdown: the same figures as text
+//!      /   |    \    \                 |    |    |
+//!  trace  sources  plots  targets <----'----'----'   cards, plots, missed targets
+//!     \       \     |      /
+//!      \       '- plot, table                        drawings by the crate `kuva`; tables
+//!       '--> data <-- read                           figures with their runs; JSON lines
+//! ```
+//!
+//! Everything that comes from a file is escaped.
 //!
 //! The cost is proportional to the size of the files: some tens of milliseconds for all
 //! experiments.
@@ -98,6 +103,9 @@ pub fn markdown(results: &Results) -> String {
     markdown::text(results)
 }
 
+/// The title of the list of notes.
+const NOTES: &str = "Ties, and what was cut short or refused";
+
 /// The head of a table of runs.
 const RUN_HEAD: [&str; 7] = ["run", "file", "command", "machine", "figures are", "day", "load"];
 
@@ -134,7 +142,7 @@ fn runs(results: &Results) -> Markup {
                 (table("Runs", &RUN_HEAD, run_lines(results)))
             }
             @if !results.notes.is_empty() {
-                h3 { "Ties, and what was cut short or refused" }
+                h3 { (NOTES) }
                 ul.targets { @for of in &results.notes { li { (of.item) " (run " (of.run + 1) ")" } } }
             }
         }

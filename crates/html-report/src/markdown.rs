@@ -1,17 +1,16 @@
 //! The figures of the page as one text in Markdown.
 //!
 //! It has the same figures as the page, because it is made from the same cards, plots, targets and
-//! runs. Traces, caveats, and what was cut short or refused are on the page alone. A plot over
-//! sizes or CPUs becomes a line of its part's table, with a column for each implementation. A cell
-//! then has a figure for each place on the axis.
+//! runs. Traces are on the page alone. A plot over sizes or CPUs becomes a line of its part's table,
+//! with a column for each implementation. A cell then has a figure for each place on the axis.
 
-use crate::data::Results;
+use crate::data::{Of, Results};
 use crate::plot::{Lines, Plot, Series, X, short};
 use crate::plots::{self, Drawing, Part, Section};
 use crate::sources::{self, rounded};
 use crate::table::{Cell, markdown as table};
-use crate::{RUN_HEAD, run_lines, targets};
-use std::fmt::Write;
+use crate::{NOTES, RUN_HEAD, run_lines, targets};
+use std::fmt::{Display, Write};
 
 /// The text.
 pub(crate) fn text(results: &Results) -> String {
@@ -19,33 +18,35 @@ pub(crate) fn text(results: &Results) -> String {
     text.push_str(&wrapped(
         "The command `docs/make` writes this file from the runs in `docs/results`. A ratio is of \
          two figures of one run.",
+        100,
     ));
-    let sources: Vec<Vec<String>> = sources::lines(results).into_iter().map(source).collect();
+    let sources = sources::lines(results);
     if !sources.is_empty() {
         text.push_str("\n## Five sources\n\n");
         let head = ["source", "measured", "before", "after", "ratio", "run"];
-        text.push_str(&table(&head, &sources));
+        text.push_str(&table(&head, &sources.iter().map(source).collect::<Vec<_>>()));
+        text.push_str("\nBeware:\n\n");
+        let caveats = sources.iter().map(|line| format!("{}: {}", line.name, line.caveat));
+        caveats.for_each(|caveat| text.push_str(&item(&caveat)));
     }
     for section in plots::all(results) {
         add_section(&mut text, &section);
     }
     let missed = targets::missed(results);
-    let (all, unmeasured) = targets::counts(results);
-    if all > 0 {
-        let (met, misses) = (all - missed.len() - unmeasured, missed.len());
-        let sum = format!(
-            "{met} of {all} targets are met, {misses} are missed, {unmeasured} were not measured."
-        );
-        let _ = write!(text, "\n## Missed targets\n\n{}", wrapped(&sum));
+    if !results.targets.is_empty() {
+        let sum = targets::sum(results);
+        let _ = write!(text, "\n## Missed targets\n\n{}", wrapped(&sum, 100));
     }
     if !missed.is_empty() {
         text.push('\n');
         text.push_str(&table(&targets::HEAD, &texts(&missed)));
     }
+    add_list(&mut text, "Not measured in these runs", &targets::unmeasured(results));
     if !results.runs.is_empty() {
         text.push_str("\n## Runs\n\n");
         text.push_str(&table(&RUN_HEAD, &texts(&run_lines(results))));
     }
+    add_list(&mut text, NOTES, &results.notes);
     text
 }
 
@@ -53,9 +54,27 @@ fn texts(lines: &[Vec<Cell>]) -> Vec<Vec<String>> {
     lines.iter().map(|line| line.iter().map(|cell| cell.text().into()).collect()).collect()
 }
 
-fn source(line: sources::Line) -> Vec<String> {
-    let sources::Line { name, what, unit, before, after, ratio, run } = line;
-    vec![name.into(), format!("{what}, {unit}"), before, after, ratio, (run + 1).to_string()]
+fn source(line: &sources::Line) -> Vec<String> {
+    let ratio = line.ratio.clone().unwrap_or_else(|| "nothing is left".into());
+    let (before, after) = (line.before.clone(), line.after.clone());
+    let what = format!("{}, {}", line.what, line.unit);
+    vec![line.name.into(), what, before, after, ratio, (line.run + 1).to_string()]
+}
+
+/// A list of things of runs, if there are any.
+fn add_list<T: Display>(text: &mut String, title: &str, items: &[Of<T>]) {
+    if !items.is_empty() {
+        let _ = write!(text, "\n### {title}\n\n");
+        items
+            .iter()
+            .for_each(|of| text.push_str(&item(&format!("{} (run {})", of.item, of.run + 1))));
+    }
+}
+
+/// An item of a list.
+fn item(text: &str) -> String {
+    let lines = wrapped(&text.replace('<', "\\<"), 98);
+    format!("- {}\n", lines.trim_end().replace('\n', "\n  "))
 }
 
 /// A section, if it has plots.
@@ -64,7 +83,7 @@ fn add_section(text: &mut String, section: &Section) {
     if parts.is_empty() {
         return;
     }
-    let _ = write!(text, "\n## {}\n\n{}", section.title, wrapped(section.about));
+    let _ = write!(text, "\n## {}\n\n{}", section.title, wrapped(section.about, 100));
     for part in parts {
         let mut plots = Vec::new();
         for shown in &part.plots {
@@ -154,12 +173,12 @@ fn value(series: &Series, place: f64) -> String {
     short(rounded(value / unit) * unit)
 }
 
-/// A paragraph with lines of at most 100 columns.
-fn wrapped(text: &str) -> String {
+/// A paragraph with lines of at most so many columns.
+fn wrapped(text: &str, columns: usize) -> String {
     let (mut lines, mut width) = (String::new(), 0);
     for word in text.split_whitespace() {
         let length = word.chars().count();
-        if width > 0 && width + 1 + length > 100 {
+        if width > 0 && width + 1 + length > columns {
             lines.push('\n');
             width = 0;
         } else if width > 0 {
@@ -175,7 +194,7 @@ fn wrapped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Clock, Report, Row, Run, Target};
+    use report::{Clock, Note, Report, Row, Run, Target};
 
     #[test]
     fn the_text_has_the_figures_of_the_page() {
@@ -194,22 +213,29 @@ mod tests {
             brk("Linux", 3313.0),
         ];
         let run = Some(Run { clock: Clock::Time, ..Run::default() });
-        let targets = vec![Target::at_least("gup", "kept", 0.5, 1.0)];
-        let report = Report { run, rows, targets, ..Report::default() };
+        let targets = vec![
+            Target::at_least("gup", "kept", 0.5, 1.0),
+            Target::at_most("gup", "lines", f64::NAN, 1.0),
+        ];
+        let notes = vec![Note::new("gup", "alone", 1, 16, "cut <after> 3 of 9 batches")];
+        let report = Report { run, rows, targets, notes };
         let mut results = Results::default();
         results.read("a", &report.json_lines()).unwrap();
         let text = text(&results);
         assert!(text.contains("| Pin pages, one CPU, ns/page | 20 / 9 | 200 / - | 1 |"), "{text}");
         assert!(text.contains("at 1 / 16 pages of a call\n"), "{text}");
         assert!(text.contains("| brk1 | 2.43k | 3.31k |"), "{text}");
-        assert!(text.contains("0 of 1 targets are met, 1 are missed, 0 were not"), "{text}");
+        assert!(text.contains("0 of 2 targets are met, 1 are missed, 1 were not"), "{text}");
         assert!(text.contains("| gup | kept | 0.5 | ≥ 1 | 2 times | 1 |"), "{text}");
-        assert!(text.ends_with(" |\n"), "{text}");
+        assert!(text.contains("\n- gup: lines (run 1)\n"), "{text}");
+        assert!(text.contains("\n- get_user_pages_fast: On one CPU"), "{text}");
+        let note = "\n- gup, alone, 16 on 1 CPUs: cut \\<after> 3 of 9 batches (run 1)\n";
+        assert!(text.ends_with(note), "{text}");
     }
 
     #[test]
     fn paragraphs_are_wrapped() {
-        let text = wrapped(&"word ".repeat(21));
+        let text = wrapped(&"word ".repeat(21), 100);
         assert_eq!(text, format!("{}\nword\n", "word ".repeat(20).trim_end()));
     }
 

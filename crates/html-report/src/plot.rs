@@ -105,27 +105,8 @@ impl Plot {
     /// The plot with its legend. Values of 0 and below have no place on a logarithmic axis: if
     /// there are any, the axis is linear.
     pub(crate) fn figure(&self) -> Markup {
-        let label = format!("{}, in {}", self.title, self.unit);
-        html! {
-            figure.plot {
-                figcaption { b { (self.title) } ", " (self.unit) }
-                (picture(&self.scene(), &label))
-                @if self.series.len() > 1 { (self.legend()) }
-            }
-        }
-    }
-
-    /// The names of the series, each with its shape and colour.
-    fn legend(&self) -> Markup {
-        html! {
-            ul.legend {
-                @for (at, series) in self.series.iter().enumerate() {
-                    li { span style={ "color:" (colour(look(&series.name, at))) } {
-                            (SHAPES[look(&series.name, at)].1) } " "
-                        (series.name) }
-                }
-            }
-        }
+        let named = self.series.len() > 1;
+        figure(&self.title, &self.unit, &self.scene(), if named { &self.series } else { &[] })
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {
@@ -171,28 +152,28 @@ impl Plot {
         let places = || self.series.iter().flat_map(|series| series.points.iter().map(|p| p.0));
         let (least, most) =
             places().fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
-        let powers = |layout: Layout, base: f64| {
+        let ticked = |layout: Layout, base: f64| {
             let (low, high) = (least.log(base).floor(), most.log(base).ceil().max(1.0));
             let step = ((high - low) / 6.0).ceil().max(1.0);
-            let name = move |power: f64| match (power - power.round()).abs() < 0.01 {
-                true => short(base.powf(power)),
-                false => String::new(),
-            };
             layout
                 .with_x_axis_min(low - 0.15)
                 .with_x_axis_max(high + 0.15)
                 .with_x_tick_step(step)
-                .with_x_tick_format(TickFormat::Custom(Arc::new(name)))
+                .with_x_tick_format(powers(base))
         };
         match &self.x {
-            X::Twice(label) => powers(layout, 2.0).with_x_label(*label),
-            X::Tenfold(label) => powers(layout, 10.0).with_x_label(*label),
+            X::Twice(label) => ticked(layout, 2.0).with_x_label(*label),
+            X::Tenfold(label) => ticked(layout, 10.0).with_x_label(*label),
             X::Linear(label) => layout
                 .with_x_label(*label)
                 .with_x_axis_min(least.min(0.0))
                 .with_x_axis_max(most.max(1.0) * 1.03)
                 .with_x_tick_format(TickFormat::Custom(Arc::new(short))),
-            X::Names(names) => named(layout, names).0,
+            X::Names(list) => layout
+                .with_x_axis_min(-0.5)
+                .with_x_axis_max(list.len() as f64 - 0.5)
+                .with_x_tick_step(1.0)
+                .with_x_tick_format(names(list.clone())),
         }
     }
 }
@@ -210,21 +191,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// The plot with its legend, on a logarithmic axis.
     pub(crate) fn figure(&self) -> Markup {
-        let across = Plot {
-            title: self.title.clone(),
-            x: X::Names(Vec::new()),
-            unit: self.unit.clone(),
-            log: true,
-            series: self.series.clone(),
-        };
-        let label = format!("{}, in {}", self.title, self.unit);
-        html! {
-            figure.plot {
-                figcaption { b { (self.title) } ", " (self.unit) }
-                (picture(&self.scene(), &label))
-                (across.legend())
-            }
-        }
+        figure(&self.title, &self.unit, &self.scene(), &self.series)
     }
 
     fn scene(&self) -> String {
@@ -237,45 +204,57 @@ impl Lines {
             let dots = ScatterPlot::new().with_data(points).with_color(colour(look)).with_size(4.0);
             drawn.push(Drawn::Scatter(dots.with_marker(SHAPES[look].0)));
         }
-        let names: Vec<String> = self.names.iter().rev().cloned().collect();
-        let name = move |place: f64| {
-            let whole = (place - place.round()).abs() < 0.01 && place > -0.1;
-            names.get(place.round() as usize).filter(|_| whole).cloned().unwrap_or_default()
-        };
         let values = || self.series.iter().flat_map(|series| &series.points).map(|point| point.1);
         let least = values().fold(f64::MAX, f64::min).log10().floor();
         let most = values().fold(f64::MIN, f64::max).log10().ceil().max(least + 1.0);
-        let power = |power: f64| match (power - power.round()).abs() < 0.01 {
-            true => short(10f64.powf(power.round())),
-            false => String::new(),
-        };
         let layout = base(&drawn, LINE * last + 60.0)
             .with_x_axis_min(least)
             .with_x_axis_max(most)
             .with_x_tick_step(1.0)
-            .with_x_tick_format(TickFormat::Custom(Arc::new(power)))
+            .with_x_tick_format(powers(10.0))
             .with_y_axis_min(-0.5)
             .with_y_axis_max(last - 0.5)
             .with_y_tick_step(1.0)
             .with_force_margins(NAMES, 16.0)
-            .with_y_tick_format(TickFormat::Custom(Arc::new(name)));
+            .with_y_tick_format(names(self.names.iter().rev().cloned().collect()));
         SvgBackend::new().render_scene(&render_multiple(drawn, layout))
     }
 }
 
-/// Puts names below the points at 0, 1, and so on.
-fn named(layout: Layout, names: &[String]) -> (Layout, usize) {
-    let (names, count) = (names.to_vec(), names.len());
-    let name = move |place: f64| {
+/// Ticks with names, at 0, 1, and so on.
+fn names(names: Vec<String>) -> TickFormat {
+    TickFormat::Custom(Arc::new(move |place: f64| {
         let whole = (place - place.round()).abs() < 0.01 && place > -0.1;
         names.get(place.round() as usize).filter(|_| whole).cloned().unwrap_or_default()
-    };
-    let layout = layout
-        .with_x_axis_min(-0.5)
-        .with_x_axis_max(count as f64 - 0.5)
-        .with_x_tick_step(1.0)
-        .with_x_tick_format(TickFormat::Custom(Arc::new(name)));
-    (layout, count)
+    }))
+}
+
+/// Ticks at the logarithms of whole powers.
+fn powers(base: f64) -> TickFormat {
+    TickFormat::Custom(Arc::new(move |power: f64| {
+        let whole = (power - power.round()).abs() < 0.01;
+        if whole { short(base.powf(power.round())) } else { String::new() }
+    }))
+}
+
+/// A drawing with its title, and a legend: the names of these series, each with its shape and
+/// colour.
+fn figure(title: &str, unit: &str, svg: &str, series: &[Series]) -> Markup {
+    html! {
+        figure.plot {
+            figcaption { b { (title) } ", " (unit) }
+            (picture(svg, &format!("{title}, in {unit}")))
+            @if !series.is_empty() {
+                ul.legend {
+                    @for (at, series) in series.iter().enumerate() {
+                        li { span style={ "color:" (colour(look(&series.name, at))) } {
+                                (SHAPES[look(&series.name, at)].1) } " "
+                            (series.name) }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn base(drawn: &[Drawn], height: f64) -> Layout {

@@ -8,7 +8,8 @@
 
 use crate::data::{Of, Results, Source};
 use crate::trace::{Calls, Trace};
-use report::{Clock, Note, Row, Run, Target};
+use report::Run;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt;
 
@@ -94,18 +95,18 @@ impl File<'_> {
             return Err("it is JSON, but no object".into());
         }
         if value["run"].is_string() {
-            let run = Some(run(value)?);
+            let run = Some(parsed(value)?);
             self.results.runs.push(Source { file: self.name.into(), run });
         } else if !value["metric"].is_null() {
-            let item = row(value)?;
+            let item = parsed(value)?;
             let run = self.run();
             self.results.rows.push(Of { run, item });
         } else if !value["target"].is_null() {
-            let item = target(value)?;
+            let item = parsed(value)?;
             let run = self.run();
             self.results.targets.push(Of { run, item });
         } else if !value["note"].is_null() {
-            let item = note(value)?;
+            let item = parsed(value)?;
             let run = self.run();
             self.results.notes.push(Of { run, item });
         } else if value["call"].is_string() {
@@ -118,9 +119,9 @@ impl File<'_> {
             self.run();
             self.calls.get_or_insert_default().add_name(value)?;
         } else if value["kinds"].is_object() {
-            let described = if value["run"].is_null() { None } else { Some(run(&value["run"])?) };
-            let item = Trace::of(value, described.as_ref().map(|run| run.run.as_str()))?;
-            self.results.runs.push(Source { file: self.name.into(), run: described });
+            let run: Option<Run> = parsed(&value["run"])?;
+            let item = Trace::of(value, run.as_ref().map(|run| run.run.as_str()))?;
+            self.results.runs.push(Source { file: self.name.into(), run });
             let run = self.results.runs.len() - 1;
             self.results.traces.push(Of { run, item });
         } else {
@@ -146,79 +147,20 @@ impl File<'_> {
     }
 }
 
-pub(crate) fn text(value: &Value, key: &str) -> Result<String, String> {
-    value[key].as_str().map(str::to_owned).ok_or_else(|| format!("its {key} is no text"))
+/// The parts of an object.
+pub(crate) fn parsed<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, String> {
+    T::deserialize(value).map_err(|error| error.to_string())
 }
 
-pub(crate) fn whole(value: &Value, key: &str) -> Result<u64, String> {
-    value[key].as_u64().ok_or_else(|| format!("its {key} is no whole number"))
-}
-
-/// A number. `null` is one that could not be measured.
-fn number(value: &Value, key: &str) -> Result<f64, String> {
-    match value.get(key) {
-        Some(Value::Null) => Ok(f64::NAN),
-        Some(number) => number.as_f64().ok_or_else(|| format!("its {key} is no number")),
-        None => Err(format!("it has no {key}")),
-    }
-}
-
-fn run(value: &Value) -> Result<Run, String> {
-    let clock = match value["clock"].as_str() {
-        Some("time") => Clock::Time,
-        Some("instructions") => Clock::Instructions,
-        _ => return Err("its clock is neither time nor instructions".into()),
-    };
-    Ok(Run {
-        run: text(value, "run")?,
-        version: text(value, "version")?,
-        machine: text(value, "machine")?,
-        processor: text(value, "processor")?,
-        processors: whole(value, "processors")? as usize,
-        system: text(value, "system")?,
-        clock,
-        date: text(value, "date")?,
-        load: value["load"].as_f64(),
-    })
-}
-
-fn row(value: &Value) -> Result<Row, String> {
-    Ok(Row {
-        experiment: text(value, "experiment")?,
-        case: text(value, "case")?,
-        implementation: text(value, "implementation")?,
-        cpus: whole(value, "cpus")? as usize,
-        size: whole(value, "size")? as usize,
-        metric: text(value, "metric")?,
-        value: number(value, "value")?,
-        unit: text(value, "unit")?,
-    })
-}
-
-fn target(value: &Value) -> Result<Target, String> {
-    let at_least = value["at_least"].as_bool().ok_or("its at_least is neither true nor false")?;
-    Ok(Target {
-        experiment: text(value, "experiment")?,
-        target: text(value, "target")?,
-        value: number(value, "value")?,
-        bound: number(value, "bound")?,
-        at_least,
-    })
-}
-
-fn note(value: &Value) -> Result<Note, String> {
-    Ok(Note {
-        experiment: text(value, "experiment")?,
-        case: text(value, "case")?,
-        cpus: whole(value, "cpus")? as usize,
-        size: whole(value, "size")? as usize,
-        note: text(value, "note")?,
-    })
+/// A text, or an empty one for `null`.
+pub(crate) fn empty_if_null<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use report::{Note, Row, Target};
 
     #[test]
     fn what_reports_write_is_read() {
@@ -254,13 +196,16 @@ mod tests {
             ("x", "a, line 1: it is not JSON"),
             ("3", "a, line 1: it is JSON, but no object"),
             ("{}", "a, line 1: it is JSON, but none of Samara's"),
-            (&row.replace("1.5", "\"1\""), "a, line 1: its value is no number"),
-            (&row.replace("\"cpus\":1", "\"cpus\":-1"), "its cpus is no whole number"),
-            (&row.replace("\"value\":1.5,", ""), "it has no value"),
-            (r#"{"run":"x","clock":"sun"}"#, "its clock is neither"),
-            (r#"{"experiment":"e","target":"t","value":1,"bound":1}"#, "its at_least is"),
-            (r#"{"call":"mmap"}"#, "its time_ns is no whole number"),
-            (r#"{"calls":"x","kinds":{}}"#, "its calls is no whole number"),
+            (&row.replace("1.5", "\"1\""), "a, line 1: invalid type: string \"1\", expected f64"),
+            (
+                &row.replace("\"cpus\":1", "\"cpus\":-1"),
+                "invalid value: integer `-1`, expected usize",
+            ),
+            (&row.replace("\"value\":1.5,", ""), "missing field `value`"),
+            (r#"{"run":"x","clock":"sun"}"#, "unknown variant `sun`"),
+            (r#"{"experiment":"e","target":"t","value":1,"bound":1}"#, "missing field `at_least`"),
+            (r#"{"call":"mmap"}"#, "missing field `time_ns`"),
+            (r#"{"calls":"x","kinds":{}}"#, "invalid type: string \"x\", expected u64"),
         ];
         for (text, expected) in wrong {
             for before in ["", row.as_str()] {

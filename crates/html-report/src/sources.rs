@@ -45,6 +45,74 @@ struct Measure {
     caveat: &'static str,
 }
 
+const AREAS: Measure = Measure {
+    what: "map, touch and unmap 4 pages, work of all CPUs, waiting included",
+    experiment: "vmap",
+    metric: "instructions of all CPUs",
+    case: "map, touch, unmap",
+    before: "one lock, a flush each",
+    after: "lazy",
+    size: Some(4),
+    cpus: Cpus::Several,
+    counted: true,
+    caveat: "An emulator counts an IPI as some 90 instructions and has no cost for a \
+        cache line of another CPU.",
+};
+
+const LISTING: Measure = Measure {
+    what: "time that a writer loses to one reader of all areas",
+    experiment: "vmallocinfo",
+    metric: "lost by a writer",
+    case: "beside 1 readers",
+    before: "readers take the lock",
+    after: "readers without a lock",
+    size: None,
+    cpus: Cpus::Several,
+    counted: false,
+    caveat: "A loss below 1 % is within the spread of the measurement.",
+};
+
+const TABLE_PAGE: Measure = Measure {
+    what: "take one page-table page (pte), in long runs",
+    experiment: "quicklist",
+    metric: "mean",
+    case: "pte",
+    before: "frame source, cleared",
+    after: "quicklist",
+    size: None,
+    cpus: Cpus::One,
+    counted: true,
+    caveat: "The longer the run, the less of the cleared pages stays in the cache. \
+        Instructions leave that out.",
+};
+
+const PIN: Measure = Measure {
+    what: "pin one page, two CPUs or more at once",
+    experiment: "gup",
+    metric: "time",
+    case: "alone",
+    before: "address-space lock",
+    after: "fast",
+    size: Some(1),
+    cpus: Cpus::Several,
+    counted: false,
+    caveat: "Calls of many pages gain less: the pin itself, which no way can do \
+        without, takes most of their time.",
+};
+
+const LOOKUP: Measure = Measure {
+    what: "lookup in 1,000 ranges by a reader beside a writer",
+    experiment: "two-processors",
+    metric: "time_together",
+    case: "reader+writer, reader",
+    before: "RwLock<BTreeMap>, each",
+    after: "maple, shared, each",
+    size: Some(1000),
+    cpus: Cpus::Several,
+    counted: false,
+    caveat: "Small writes to a tree of 100 ranges are faster in a BTreeMap.",
+};
+
 const SOURCES: [Source; 5] = [
     Source {
         name: "vmap rewrite",
@@ -55,31 +123,14 @@ const SOURCES: [Source; 5] = [
         published: "N. Piggin, 2008: map, touch and unmap 4 pages on 8 threads, 70,631 ns before, \
             2,900 ns after (25 times).",
         measures: &[
-            Measure {
-                what: "map, touch and unmap 4 pages, work of all CPUs, waiting included",
-                experiment: "vmap",
-                metric: "instructions of all CPUs",
-                case: "map, touch, unmap",
-                before: "one lock, a flush each",
-                after: "lazy",
-                size: Some(4),
-                cpus: Cpus::Several,
-                counted: true,
-                caveat: "An emulator counts an IPI as some 90 instructions and has no cost for a \
-                    cache line of another CPU.",
-            },
+            AREAS,
             Measure {
                 what: "map, touch and unmap 4 pages",
-                experiment: "vmap",
                 metric: "time",
-                case: "map, touch, unmap",
-                before: "one lock, a flush each",
-                after: "lazy",
-                size: Some(4),
-                cpus: Cpus::Several,
                 counted: false,
                 caveat: "More CPUs than the host has processors take turns, which makes locks and \
                     IPIs slower than they are.",
+                ..AREAS
             },
         ],
         command: "samara boot --cpus 8 bench --count --waiting --json FILE vmap",
@@ -93,30 +144,17 @@ const SOURCES: [Source; 5] = [
         published: "R. Yao, 2013: get_vmalloc_info took 6.64 % of the system's time before, 0.50 % \
             after.",
         measures: &[
-            Measure {
-                what: "time that a writer loses to one reader of all areas",
-                experiment: "vmallocinfo",
-                metric: "lost by a writer",
-                case: "beside 1 readers",
-                before: "readers take the lock",
-                after: "readers without a lock",
-                size: None,
-                cpus: Cpus::Several,
-                counted: false,
-                caveat: "A loss below 1 % is within the spread of the measurement.",
-            },
+            LISTING,
             Measure {
                 what: "the sums over 100 areas, one call",
-                experiment: "vmallocinfo",
                 metric: "time",
                 case: "get_vmalloc_info",
-                before: "readers take the lock",
-                after: "readers without a lock",
                 size: Some(100),
                 cpus: Cpus::One,
                 counted: true,
                 caveat: "With more areas the old way takes longer, and ours does not. What a writer \
                     loses to readers is a time: samara bench --json FILE vmallocinfo measures it.",
+                ..LISTING
             },
         ],
         command: "samara bench --json FILE vmallocinfo",
@@ -127,30 +165,12 @@ const SOURCES: [Source; 5] = [
         ours: "Page-table pages wait, in their initial state, on a list of the CPU.",
         published: "C. Lameter, 2007: mean of an allocation, pte 401 to 8 ns, pgd 920 to 8 ns.",
         measures: &[
-            Measure {
-                what: "take one page-table page (pte), in long runs",
-                experiment: "quicklist",
-                metric: "mean",
-                case: "pte",
-                before: "frame source, cleared",
-                after: "quicklist",
-                size: None,
-                cpus: Cpus::One,
-                counted: true,
-                caveat: "The longer the run, the less of the cleared pages stays in the cache. \
-                    Instructions leave that out.",
-            },
+            TABLE_PAGE,
             Measure {
                 what: "take one page-table page (pte), instructions",
-                experiment: "quicklist",
                 metric: "instructions",
-                case: "pte",
-                before: "frame source, cleared",
-                after: "quicklist",
-                size: None,
-                cpus: Cpus::One,
-                counted: true,
                 caveat: "Instructions leave out the cache misses of clearing.",
+                ..TABLE_PAGE
             },
         ],
         command: "samara bench --json FILE quicklist",
@@ -162,44 +182,24 @@ const SOURCES: [Source; 5] = [
             page is left.",
         published: "N. Piggin, 2008: DB2 OLTP 9.8 % faster; samples in the lock 2.8 % to 0.05 %.",
         measures: &[
-            Measure {
-                what: "pin one page, two CPUs or more at once",
-                experiment: "gup",
-                metric: "time",
-                case: "alone",
-                before: "address-space lock",
-                after: "fast",
-                size: Some(1),
-                cpus: Cpus::Several,
-                counted: false,
-                caveat: "Calls of many pages gain less: the pin itself, which no way can do \
-                    without, takes most of their time.",
-            },
+            PIN,
             Measure {
                 what: "locked instructions of a pin of one page",
-                experiment: "gup",
                 metric: "locked instructions",
                 case: "one call",
-                before: "address-space lock",
-                after: "fast",
-                size: Some(1),
                 cpus: Cpus::One,
                 counted: true,
                 caveat: "On one CPU. What several CPUs gain is a time: samara bench --json FILE \
                     gup measures it.",
+                ..PIN
             },
             Measure {
                 what: "pin one page and give it up",
-                experiment: "gup",
-                metric: "time",
-                case: "alone",
-                before: "address-space lock",
-                after: "fast",
-                size: Some(1),
                 cpus: Cpus::One,
                 counted: true,
                 caveat: "On one CPU, where the lock costs least. What several CPUs gain is a time: \
                     samara bench --json FILE gup measures it.",
+                ..PIN
             },
         ],
         command: "samara bench --json FILE gup",
@@ -212,18 +212,7 @@ const SOURCES: [Source; 5] = [
         published: "L. Howlett, 2020: malloc1 with threads 27 to 1,295 % faster, but brk1 24 to \
             31 % slower.",
         measures: &[
-            Measure {
-                what: "lookup in 1,000 ranges by a reader beside a writer",
-                experiment: "two-processors",
-                metric: "time_together",
-                case: "reader+writer, reader",
-                before: "RwLock<BTreeMap>, each",
-                after: "maple, shared, each",
-                size: Some(1000),
-                cpus: Cpus::Several,
-                counted: false,
-                caveat: "Small writes to a tree of 100 ranges are faster in a BTreeMap.",
-            },
+            LOOKUP,
             Measure {
                 what: "lookup in 100,000 ranges",
                 experiment: "range-tree",
@@ -233,8 +222,7 @@ const SOURCES: [Source; 5] = [
                 after: "maple, shared, held",
                 size: Some(100_000),
                 cpus: Cpus::One,
-                counted: false,
-                caveat: "Small writes to a tree of 100 ranges are faster in a BTreeMap.",
+                ..LOOKUP
             },
             Measure {
                 what: "lookup in 100,000 ranges, instructions",
@@ -307,41 +295,42 @@ impl Measure {
 /// A source with the figures that show it, as text.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
+    /// What was measured, and on how many CPUs if there are several.
     pub(crate) what: String,
     /// The unit of both.
     pub(crate) unit: String,
     pub(crate) before: String,
     pub(crate) after: String,
-    pub(crate) ratio: String,
+    /// `None` if nothing measurable is left.
+    pub(crate) ratio: Option<String>,
     pub(crate) run: usize,
+    /// What to beware of.
+    pub(crate) caveat: String,
 }
 
 /// The sources of which there are figures.
 pub(crate) fn lines(results: &Results) -> Vec<Line> {
-    let line = |source: &'static Source| {
-        let found = source.measures.iter().find_map(|measure| measure.find(results))?;
-        let Found { run, before, after, .. } = found;
-        let ratio = before.value / after.value;
+    SOURCES.iter().filter_map(|source| source.line(results)).collect()
+}
+
+impl Source {
+    fn line(&self, results: &Results) -> Option<Line> {
+        let found = self.measures.iter().find_map(|measure| measure.find(results))?;
+        let Found { measure, run, before, after } = found;
+        let load = results.runs[run].disturbed().map(|load| format!(" {load}"));
         Some(Line {
-            name: source.name,
-            what: found.what(),
+            name: self.name,
+            what: match after.cpus {
+                0 | 1 => measure.what.into(),
+                cpus => format!("{}, {cpus} CPUs", measure.what),
+            },
             unit: results.unit(run, after),
             before: figure(before.value),
             after: figure(after.value),
-            ratio: if after.value > 0.0 { figure(ratio) } else { "nothing is left".into() },
+            ratio: (after.value > 0.0).then(|| figure(before.value / after.value)),
             run,
+            caveat: measure.caveat.to_owned() + &load.unwrap_or_default(),
         })
-    };
-    SOURCES.iter().filter_map(line).collect()
-}
-
-impl Found<'_> {
-    /// What was measured, and on how many CPUs if there are several.
-    fn what(&self) -> String {
-        match self.after.cpus {
-            0 | 1 => self.measure.what.into(),
-            cpus => format!("{}, {cpus} CPUs", self.measure.what),
-        }
     }
 }
 
@@ -351,12 +340,21 @@ pub(crate) fn cards(results: &Results) -> Markup {
 }
 
 fn card(source: &Source, results: &Results) -> Markup {
-    let found = source.measures.iter().find_map(|measure| measure.find(results));
+    let line = source.line(results);
     html! {
         article.card {
             h3 { (source.name) }
-            @match &found {
-                Some(found) => (figures(found, results)),
+            @match &line {
+                Some(line) => {
+                    p.ratio {
+                        @match &line.ratio {
+                            Some(ratio) => { b { (ratio) } " times less" },
+                            None => { b { "Nothing" } " measurable is left" },
+                        }
+                    }
+                    p { (line.what) ": " (line.before) " before, " (line.after) " now ("
+                        (line.unit) ")" }
+                },
                 None => p.missing { "These files have no figures of it: " code { (source.command) }
                     " measures it." },
             }
@@ -364,31 +362,14 @@ fn card(source: &Source, results: &Results) -> Markup {
                 dt { "Was" } dd { (source.was) }
                 dt { "Ours" } dd { (source.ours) }
                 dt { "Published" } dd { (source.published) }
-                @if let Some(found) = &found {
+                @if let Some(line) = &line {
                     dt { "Measured" }
-                    dd { (results.runs[found.run].machine()) ", by run " (found.run + 1) "." }
+                    dd { (results.runs[line.run].machine()) ", by run " (line.run + 1) "." }
                     dt { "Beware" }
-                    dd {
-                        (found.measure.caveat)
-                        @if let Some(load) = results.runs[found.run].disturbed() { " " (load) }
-                    }
+                    dd { (line.caveat) }
                 }
             }
         }
-    }
-}
-
-fn figures(found: &Found<'_>, results: &Results) -> Markup {
-    let Found { run, before, after, .. } = found;
-    let unit = results.unit(*run, after);
-    let ratio = before.value / after.value;
-    html! {
-        p.ratio {
-            @if after.value > 0.0 { b { (figure(ratio)) } " times less" }
-            @else { b { "Nothing" } " measurable is left" }
-        }
-        p { (found.what()) ": " (figure(before.value)) " before, "
-            (figure(after.value)) " now (" (unit) ")" }
     }
 }
 

@@ -16,10 +16,27 @@ pub(crate) fn missed(results: &Results) -> Vec<Vec<Cell>> {
     missed.map(line).collect()
 }
 
-/// The numbers of all targets, and of those that were not measured.
-pub(crate) fn counts(results: &Results) -> (usize, usize) {
-    let all = &results.targets;
-    (all.len(), all.iter().filter(|of| !is_measured(of)).count())
+/// The names of the targets that were not measured.
+pub(crate) fn unmeasured(results: &Results) -> Vec<Of<String>> {
+    let unknown = results.targets.iter().filter(|of| !is_measured(of));
+    unknown
+        .map(|of| {
+            let Target { experiment, target, .. } = &of.item;
+            Of { run: of.run, item: format!("{experiment}: {target}") }
+        })
+        .collect()
+}
+
+/// The numbers of targets, in words.
+pub(crate) fn sum(results: &Results) -> String {
+    let all = results.targets.len();
+    let (missed, unknown) = (missed(results).len(), unmeasured(results).len());
+    format!(
+        "{} of {all} targets are met, {missed} are missed, {unknown} were not measured. \
+         DECISIONS.md has the reasons. In runs that count instructions, factors are of \
+         instructions, and their bounds are meant for times.",
+        all - missed - unknown
+    )
 }
 
 fn is_measured(of: &Of<Target>) -> bool {
@@ -27,21 +44,15 @@ fn is_measured(of: &Of<Target>) -> bool {
 }
 
 pub(crate) fn targets(results: &Results) -> Markup {
-    let all = &results.targets;
-    let missed = missed(results);
-    let unknown: Vec<&Of<Target>> = all.iter().filter(|of| !is_measured(of)).collect();
-    let met = all.len() - missed.len() - unknown.len();
+    let (missed, unknown) = (missed(results), unmeasured(results));
     html! {
         section #missed {
             h2 { "Missed targets" }
-            @if all.is_empty() {
+            @if results.targets.is_empty() {
                 p.missing { "These files have no targets: " code { "samara bench --json FILE" }
                     " and " code { "cargo bench -p samara-bench -- --json FILE" } " have some." }
             } @else {
-                p.sum { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
-                    (unknown.len()) " were not measured. DECISIONS.md has the reasons. \
-                    In runs that count instructions, factors are of instructions, and their bounds \
-                    are meant for times." }
+                p.sum { (sum(results)) }
                 @if !missed.is_empty() {
                     (table("Missed targets", &HEAD, missed))
                 }
@@ -51,7 +62,7 @@ pub(crate) fn targets(results: &Results) -> Markup {
                         processors." }
                     ul.targets {
                         @for of in unknown {
-                            li { (of.item.experiment) ": " (of.item.target) " (run " (of.run + 1) ")" }
+                            li { (of.item) " (run " (of.run + 1) ")" }
                         }
                     }
                 }

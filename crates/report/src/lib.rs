@@ -12,6 +12,16 @@
 //! case, size and number of CPUs, and a column for each implementation. Then it lists the targets,
 //! and by how much each missed one is missed.
 //!
+//! [`Row`], [`Run`], [`Target`] and [`Note`] are read from such lines by `serde`.
+//!
+//! ```text
+//!              Report, Row
+//!           /     |       \
+//!       note    target    run <-- host (std)
+//!                  \
+//!                 table            statistics: medians of values
+//! ```
+//!
 //! The crate is `no_std` and needs `alloc`. The feature `std` adds `Run::here`, which describes the
 //! host.
 #![no_std]
@@ -37,10 +47,10 @@ pub use target::Target;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The experiment.
     pub experiment: String,
@@ -55,6 +65,7 @@ pub struct Row {
     /// The quantity that was measured.
     pub metric: String,
     /// The measured value.
+    #[serde(deserialize_with = "nan_if_null")]
     pub value: f64,
     /// The unit of the value.
     pub unit: String,
@@ -125,12 +136,18 @@ impl Report {
     pub fn json_lines(&self) -> String {
         let run = self.run.iter().map(serde_json::to_string);
         let rows = self.rows.iter().map(serde_json::to_string);
-        let targets = self.targets.iter().map(serde_json::to_string);
+        let targets =
+            self.targets.iter().map(|one| serde_json::to_string(&target::Line::from(one)));
         // Serializing strings and numbers never fails.
         let notes = self.notes.iter().map(serde_json::to_string);
         let lines = run.chain(rows).chain(targets).chain(notes).flatten();
         lines.flat_map(|line| [line, "\n".into()]).collect()
     }
+}
+
+/// A number. JSON has no NaN: a value that could not be measured is `null`.
+fn nan_if_null<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
 }
 
 impl fmt::Display for Report {

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A note on one measurement: why there is no figure, or one from fewer rounds than requested.
 ///
@@ -11,7 +11,7 @@ use serde::Serialize;
 /// let note = report::Note::new("gup", "alone", 2, 16, "cut after 3 of 9 rounds");
 /// assert_eq!(note.to_string(), "gup, alone, 16 on 2 CPUs: cut after 3 of 9 rounds");
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     /// The experiment.
     pub experiment: String,

@@ -1,13 +1,14 @@
 //! The run that figures come from: the command, the machine and the day.
 
 use alloc::string::String;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What the clock of a run counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// Time. It depends on the machine and on its load.
+    #[default]
     Time,
     /// Instructions: rows in nanoseconds are numbers of instructions, the same in each run.
     Instructions,
@@ -21,7 +22,7 @@ pub enum Clock {
 /// let run = Run { run: "samara bench gup".into(), clock: Clock::Instructions, ..Run::default() };
 /// assert_eq!((run.clock, run.processors), (Clock::Instructions, 0));
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The command line.
     pub run: String,
@@ -42,12 +43,4 @@ pub struct Run {
     /// The processes that were ready to run on the host when the run began, on average over a
     /// minute. More than half of the processors disturb times. `None` if the host does not tell.
     pub load: Option<f64>,
-}
-
-impl Default for Run {
-    fn default() -> Self {
-        let [run, version, machine, processor, system, date] = [const { String::new() }; 6];
-        let (processors, clock, load) = (0, Clock::Time, None);
-        Run { run, version, machine, processor, processors, system, clock, date, load }
-    }
 }

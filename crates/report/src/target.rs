@@ -4,7 +4,7 @@ use crate::table::{Table, figure};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// A bound, and the value that must keep it.
 ///
@@ -14,15 +14,17 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 /// assert!(!Target::at_most("quicklist", "cache lines", 3.0, 2.0).met());
 /// assert!(!Target::at_most("quicklist", "nothing was measured", f64::NAN, 2.0).met());
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// The experiment that measured the value.
     pub experiment: String,
     /// The name of the bounded quantity.
     pub target: String,
     /// The measured value.
+    #[serde(deserialize_with = "crate::nan_if_null")]
     pub value: f64,
     /// The bound.
+    #[serde(deserialize_with = "crate::nan_if_null")]
     pub bound: f64,
     /// Whether the bound is a minimum. Otherwise it is a maximum.
     pub at_least: bool,
@@ -56,16 +58,17 @@ impl Target {
     }
 }
 
-impl Serialize for Target {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Target", 6)?;
-        object.serialize_field("experiment", &self.experiment)?;
-        object.serialize_field("target", &self.target)?;
-        object.serialize_field("value", &self.value)?;
-        object.serialize_field("bound", &self.bound)?;
-        object.serialize_field("at_least", &self.at_least)?;
-        object.serialize_field("met", &self.met())?;
-        object.end()
+/// The line of a target.
+#[derive(Serialize)]
+pub(crate) struct Line<'a> {
+    #[serde(flatten)]
+    target: &'a Target,
+    met: bool,
+}
+
+impl<'a> From<&'a Target> for Line<'a> {
+    fn from(target: &'a Target) -> Line<'a> {
+        Line { target, met: target.met() }
     }
 }
 

@@ -9,13 +9,13 @@
 //! hardening. The times were taken on another day, on a host like this one. The instructions depend
 //! on neither. As in that module, an operation includes unpinning.
 
+use crate::barrier::{Watch, at_once};
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part};
 use crate::lab::Lab;
-use crate::mean::Rounds;
-use crate::meeting::{Watch, at_once};
 use crate::space::{Space, range_of};
-use crate::vmap::{Areas, NewAreas, Rig, fewer, with_rig};
+use crate::timing::Rounds;
+use crate::vmap::{Areas, LazyAreas, Rig, fewer, with_rig};
 use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
@@ -112,7 +112,7 @@ fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     let paging = lab.paging()?;
     let space = lab.on_first(|| Space::<M, G, R>::new(&paging, most))?;
     let result = with_rig(lab, PAGES, |rig, report| {
-        NewAreas::with(rig, 0, |areas| {
+        LazyAreas::with(rig, 0, |areas| {
             let site = Site { rig, areas, space: &space };
             let mut each = || CASES.iter().try_for_each(|case| site.measure(case, report));
             // With timers no CPU is interrupted, as in Linux.
@@ -127,7 +127,7 @@ fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
 /// The place of the operations.
 struct Site<'s, 'l, 'a, M: Machine, G: Concurrent, R> {
     rig: &'s Rig<'l, 'a, M, G, R>,
-    areas: &'s NewAreas<M, G>,
+    areas: &'s LazyAreas<M, G>,
     space: &'s Space<M, G, R>,
 }
 
@@ -171,7 +171,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         let times = lab.scale.batches * BATCH;
         for cpus in lab.cpus.iter().copied() {
             let times = match case.call {
-                Call::Purged => fewer(times, cpus).max(1),
+                Call::Purged => fewer(times, cpus),
                 _ => times,
             };
             (lab.progress)(&format!("calls: {}, {} pages on {cpus} CPUs", case.name, case.size));

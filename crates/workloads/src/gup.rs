@@ -16,12 +16,12 @@
 //! rounds are short, so that there are some on a busy host. They are repeated until the spread of
 //! their ratios does not reach the bound, and the median counts.
 
+use crate::barrier::{Background, Barrier, Watch, at_once};
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::{Lab, SECOND};
-use crate::mean::{Rounds, TRIES, Timer, because};
-use crate::meeting::{Beside, Meeting, Watch, at_once};
 use crate::space::{PAGES, Space, range_of};
+use crate::timing::{Rounds, TRIES, Timer, because};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -40,20 +40,20 @@ const SIZES: [usize; 3] = [1, 16, PAGES];
 const LONGER: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum PinMethod {
     Locked,
     Fast,
     Pins,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::Locked, Way::Fast, Way::Pins];
+impl PinMethod {
+    const ALL: [PinMethod; 3] = [PinMethod::Locked, PinMethod::Fast, PinMethod::Pins];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Locked => "address-space lock",
-            Way::Fast => "fast",
-            Way::Pins => "the pins alone",
+            PinMethod::Locked => "address-space lock",
+            PinMethod::Fast => "fast",
+            PinMethod::Pins => "the pins alone",
         }
     }
 }
@@ -107,18 +107,18 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 let host = (lab.disturbed)();
                 let mut times: [Times; 3] = Default::default();
                 for done in 0..lab.scale.rounds * TRIES {
-                    // Beside other CPUs the spread belongs to the result, so rounds are not
+                    // With other CPUs the spread belongs to the result, so rounds are not
                     // refused.
                     let quiet = || times.iter().all(|times| times.time.refused().is_none());
                     if done >= lab.scale.rounds && (writer.is_some() || cpus > 1 || quiet()) {
                         break;
                     }
-                    for (way, times) in Way::ALL.into_iter().zip(&mut times) {
+                    for (way, times) in PinMethod::ALL.into_iter().zip(&mut times) {
                         round(lab, &space, way, (size, LONGER), cpus, writer, times)?;
                     }
                 }
                 let note = |text| Note::new(NAME, case, cpus, size, text);
-                for (way, times) in Way::ALL.into_iter().zip(&times) {
+                for (way, times) in PinMethod::ALL.into_iter().zip(&times) {
                     let Times { done, wanted, .. } = times;
                     if done < wanted {
                         let limit = lab.scale.limit;
@@ -133,7 +133,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 if let Some(why) = refused.as_ref().filter(|_| alone_on_one) {
                     report.notes.push(note(because(why, host, (lab.disturbed)())));
                 }
-                for (way, times) in Way::ALL.into_iter().zip(&times) {
+                for (way, times) in PinMethod::ALL.into_iter().zip(&times) {
                     let row = Row::new(NAME, case, way.name(), cpus, size);
                     report.rows.extend(times.time.rows(&row, "time", "ns/page"));
                     let rate = times.rate.median();
@@ -171,7 +171,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
 /// The rows of several CPUs show the cost of the locked path beside other CPUs. A target holds the
 /// pin to one locked instruction.
 fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
-    let row = Row::new(NAME, "alone", Way::Fast.name(), 1, size);
+    let row = Row::new(NAME, "alone", PinMethod::Fast.name(), 1, size);
     let times = locked.time.times(&fast.time);
     report.rows.push(row.with("times as fast as the locked path", times, ""));
 }
@@ -194,15 +194,15 @@ fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         if ratios.len() >= lab.scale.rounds && ratios.clear_of(KEPT) {
             break;
         }
-        let of_fast = pair(lab, space, Way::Fast, size)?;
-        let of_pins = pair(lab, space, Way::Pins, size)?;
+        let of_fast = pair(lab, space, PinMethod::Fast, size)?;
+        let of_pins = pair(lab, space, PinMethod::Pins, size)?;
         if let Some((of_fast, of_pins)) = of_fast.zip(of_pins) {
             fast.push(of_fast);
             pins.push(of_pins);
             ratios.push(of_fast / of_pins);
         }
     }
-    for (way, kept) in [(Way::Fast, &fast), (Way::Pins, &pins)] {
+    for (way, kept) in [(PinMethod::Fast, &fast), (PinMethod::Pins, &pins)] {
         let row = Row::new(NAME, "alone", way.name(), 2, size);
         if kept.len() > 0 {
             report.rows.push(row.with("kept of the speed on 1 CPU", kept.median(), ""));
@@ -218,7 +218,7 @@ fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
 fn pair<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
-    way: Way,
+    way: PinMethod,
     size: usize,
 ) -> Result<Option<f64>, Error> {
     let [mut one, mut two]: [Times; 2] = Default::default();
@@ -232,7 +232,7 @@ fn pair<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
 fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
-    way: Way,
+    way: PinMethod,
     (size, longer): (usize, usize),
     cpus: usize,
     writer: Option<usize>,
@@ -240,7 +240,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
 ) -> Result<(), Error> {
     let batches = lab.scale.batches * longer;
     // The limit is shared out evenly between all rounds.
-    let limit = lab.scale.limit * SECOND / (lab.scale.rounds * Way::ALL.len()) as u64;
+    let limit = lab.scale.limit * SECOND / (lab.scale.rounds * PinMethod::ALL.len()) as u64;
     let batches_of_all = AtomicUsize::new(0);
     let interrupts = (lab.interrupts)();
     let measure = |cpu: usize, watch: &Watch<'_, M>| {
@@ -249,7 +249,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         space.tables.enter();
         let timer = Timer::new(lab.time);
         // The first batch fills caches, and finds the frames.
-        batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
+        batch(lab, &timer, space, PinMethod::Fast, PAGES, cpu, &mut frames);
         watch.start();
         let began = (lab.clock)();
         let mut times = Rounds::default();
@@ -266,11 +266,11 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         unsafe { space.tables.leave() };
         Ok(time)
     };
-    let mut beside: Vec<Beside<'_, M, Error>> = Vec::new();
+    let mut beside: Vec<Background<'_, M, Error>> = Vec::new();
     if let Some(own) = writer {
-        beside.push(Box::new(move |meeting, watch| {
+        beside.push(Box::new(move |barrier, watch| {
             watch.start();
-            write(lab, space, way, own, meeting)
+            write(lab, space, way, own, barrier)
         }));
     }
     let taken = at_once(lab, cpus, measure, beside)?;
@@ -293,7 +293,7 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
     lab: &Lab<'_, M, G, R>,
     timer: &Timer,
     space: &Space<M, G, R>,
-    way: Way,
+    way: PinMethod,
     size: usize,
     cpu: usize,
     frames: &mut [Frame],
@@ -304,9 +304,9 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
         for (call, into) in frames.chunks_mut(size).enumerate() {
             let at = VirtAddr::new(start + ((call * size) << 12) as u64);
             pinned += match way {
-                Way::Locked => space.pin_locked(at, into),
-                Way::Fast => space.pin_fast(at, into),
-                Way::Pins => {
+                PinMethod::Locked => space.pin_locked(at, into),
+                PinMethod::Fast => space.pin_fast(at, into),
+                PinMethod::Pins => {
                     let pin = |frame: &&Frame| {
                         lab.host.machine.info(**frame).is_some_and(|info| info.try_pin(1))
                     };
@@ -326,14 +326,14 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
 fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
-    way: Way,
+    way: PinMethod,
     own: usize,
-    meeting: &Meeting<'_, M>,
+    barrier: &Barrier<'_, M>,
 ) -> Result<(), Error> {
     let range = range_of(own);
-    while !meeting.is_over() {
+    while !barrier.is_over() {
         let frames = match way {
-            Way::Locked => space.unmap(range)?,
+            PinMethod::Locked => space.unmap(range)?,
             _ => space.unmap_pages(range)?,
         };
         // The page-table page just retired may be the last free frame, and its grace period may
@@ -342,7 +342,7 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
             let mut frame =
                 |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });
             let mapped = match way {
-                Way::Locked => space.map(range, frame),
+                PinMethod::Locked => space.map(range, frame),
                 _ => space.map_pages(range, &mut frame),
             };
             match mapped {
@@ -364,7 +364,7 @@ fn cost<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     report: &mut Report,
 ) {
     (lab.progress)("gup: counting");
-    for way in [Way::Locked, Way::Fast] {
+    for way in [PinMethod::Locked, PinMethod::Fast] {
         for size in [1, 16] {
             let Report { rows, targets, .. } = &mut *report;
             lab.on_first(|| {
@@ -373,7 +373,7 @@ fn cost<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 let pin = || {
                     let into = &mut frames.borrow_mut()[..];
                     match way {
-                        Way::Locked => space.pin_locked(range_of(0).start(), into),
+                        PinMethod::Locked => space.pin_locked(range_of(0).start(), into),
                         _ => space.pin_fast(range_of(0).start(), into),
                     }
                 };
@@ -384,7 +384,7 @@ fn cost<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 };
                 let cost = lab.cost(rows, &like, &mut || give(), &mut || pinned.set(pin()));
                 give();
-                if way == Way::Fast {
+                if way == PinMethod::Fast {
                     let each = cost.map_or(f64::NAN, |cost| cost.atomics / size as f64);
                     let target = format!("locked instructions a page, {size} pages a call");
                     targets.push(Target::at_most(NAME, target, each, 1.0));

@@ -11,12 +11,20 @@
 //! | `vmap` | a list of areas under one lock, with a flush on all CPUs at each unmap; and nodes with pools, as in today's Linux | lazy flushes, per-CPU blocks |
 //! | `vmallocinfo` | readers that take the lock of the areas | lockless readers |
 //! | `mm` | address spaces with one lock, and with counted VMAs, on the same page tables | ours |
-//! | `reclaim` | FIFO, random, LRU, two lists and the optimum, on the same accesses | the clock of `mm` |
+//! | `reclaim` | FIFO and LRU, on the same accesses | the clock of `mm` |
 //! | `calls` | single calls of Linux, measured in the same emulator | the same calls of ours |
 //!
-//! `experiment` says what an experiment is, `lab` where it runs. The baselines are `mm/locked`
-//! (Linux before 6.4) and `mm/counted` (since then), `vmap/old` (before 2008) and `vmap/nodes`
-//! (since 6.9).
+//! ```text
+//!      calls   vmallocinfo     gup  quicklist  mm  reclaim      the experiments
+//!        |  \      |           |     (each uses what is below)
+//!        |   '-- vmap          |
+//!        '-------------------- space
+//!   experiment --> lab <-- barrier: CPUs that begin together     a machine, its clocks, its CPUs
+//!                     timing: batches, medians, spreads; error
+//! ```
+//!
+//! The baselines are `mm/locked` (Linux before 6.4) and `mm/counted` (since then), `vmap/one_lock`
+//! (before 2008) and `vmap/nodes` (since 6.9).
 //!
 //! # How it is measured
 //! An experiment measures its baseline and ours in turns, in one run. Each figure is the median of
@@ -43,19 +51,19 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+mod barrier;
 mod calls;
 mod error;
 mod experiment;
 mod gup;
 mod lab;
-mod mean;
-mod meeting;
 mod mm;
 mod quicklist;
 mod reclaim;
 mod space;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod vmallocinfo;
 mod vmap;
 

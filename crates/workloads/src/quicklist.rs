@@ -12,7 +12,7 @@
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::{Lab, OpCost};
-use crate::mean::{Halves, Rounds, TRIES, because};
+use crate::timing::{Halves, Rounds, TRIES, because};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -45,9 +45,9 @@ const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (9
 /// results, so 8.2 cycles, 2.5 ns, are the least. Eight frames are cleared in the L1 cache in 37 ns
 /// each: 15 times that. Eight top-level tables take 85 ns, 34 times, and 32 of them 127 ns, 50
 /// times. Beyond these sizes clearing leaves the L1 cache, and the targets can be met.
-type Kind = (&'static str, u8, f64, usize);
+type TableKind = (&'static str, u8, f64, usize);
 
-const KINDS: [Kind; 4] = [
+const KINDS: [TableKind; 4] = [
     ("pte", QUICK_TABLE, 25.0, 32),
     ("pmd", QUICK_TABLE, 25.0, 32),
     ("pud", QUICK_TABLE, 25.0, 32),
@@ -148,7 +148,7 @@ fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameEr
 }
 
 /// Takes pages for tables, and gives them back. Inlined, as it is where tables are made.
-trait Way {
+trait TableSource {
     fn take(&self) -> Result<Frame, FrameError>;
     fn give(&self, page: Frame) -> Result<(), FrameError>;
 }
@@ -160,7 +160,7 @@ struct Before<'a, M> {
     kernel: Option<Frame>,
 }
 
-impl<M: Machine> Way for Before<'_, M> {
+impl<M: Machine> TableSource for Before<'_, M> {
     #[inline(always)]
     fn take(&self) -> Result<Frame, FrameError> {
         made(self.machine, self.kernel)
@@ -179,7 +179,7 @@ struct After<'a, M: Machine> {
     list: u8,
 }
 
-impl<M: Machine> Way for After<'_, M> {
+impl<M: Machine> TableSource for After<'_, M> {
     #[inline(always)]
     fn take(&self) -> Result<Frame, FrameError> {
         // SAFETY: the kernel's tables stay until all measurements are done.
@@ -193,7 +193,7 @@ impl<M: Machine> Way for After<'_, M> {
     }
 }
 
-/// The measurements of a [`Way`].
+/// The measurements of a [`TableSource`].
 #[derive(Default)]
 struct Times {
     taking: Rounds,
@@ -212,7 +212,7 @@ impl Times {
 /// Adds rows, and a target.
 fn tell(
     report: &mut Report,
-    (name, _, bound, from): Kind,
+    (name, _, bound, from): TableKind,
     size: usize,
     published: (f64, f64),
     [old, new]: &[Times; 2],
@@ -251,7 +251,7 @@ fn cost<M: Machine, G: Concurrent, R>(
     report: &mut Report,
     name: &str,
     implementation: &str,
-    way: &impl Way,
+    way: &impl TableSource,
 ) {
     let like = Row::new(NAME, name, implementation, 1, 0);
     let taken = Cell::new(None);
@@ -283,7 +283,7 @@ fn cost<M: Machine, G: Concurrent, R>(
 fn round<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     size: usize,
-    way: &impl Way,
+    way: &impl TableSource,
 ) -> Result<Result<[f64; 3], String>, FrameError> {
     let mut halves = Halves::new(lab.clock);
     let mut pages = alloc::vec![Frame::default(); size];

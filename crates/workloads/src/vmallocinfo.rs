@@ -26,12 +26,12 @@
 //! calls, took 6.64 % of the system's time in a parallel build, 2.59 % of it for the lock alone,
 //! and 0.50 % without the lock.
 
+use crate::barrier::{Background, Barrier, Measured, Watch, at_once};
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::Lab;
-use crate::mean::{Rounds, Timer};
-use crate::meeting::{Beside, Meeting, Taken, Watch, at_once};
-use crate::vmap::{Areas, NewAreas, OldAreas, Rig, with_rig};
+use crate::timing::{Rounds, Timer};
+use crate::vmap::{Areas, LazyAreas, OneLockAreas, Rig, with_rig};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -83,8 +83,8 @@ pub(crate) fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
     with_rig(lab, 1, |rig, report| {
-        NewAreas::with(rig, 1, |new| beside_readers(rig, new, report))?;
-        NewAreas::with(rig, 1, |few| NewAreas::with(rig, 2, |many| sums(rig, few, many, report)))
+        LazyAreas::with(rig, 1, |new| beside_readers(rig, new, report))?;
+        LazyAreas::with(rig, 1, |few| LazyAreas::with(rig, 2, |many| sums(rig, few, many, report)))
     })
 }
 
@@ -105,13 +105,13 @@ struct Times {
 
 fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    new: &NewAreas<M, G>,
+    new: &LazyAreas<M, G>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let alive = rig.lab.scale.batches * 50;
     let times = rig.lab.scale.batches * 10;
     let most = READERS.min(rig.lab.host.machine.count() - 1);
-    let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
+    let old = OneLockAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
     let kept_old = keep(rig, &old, alive)?;
     let kept_new = keep(rig, new, alive)?;
     for others in 0..=most {
@@ -175,7 +175,7 @@ fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Ti
 /// Makes areas that stay.
 fn keep<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     count: usize,
 ) -> Result<Vec<VirtAddr>, Error> {
     rig.on_first(areas, || {
@@ -190,7 +190,7 @@ fn keep<M: Machine, G: Concurrent, R: Sync>(
 
 fn give_up<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     kept: Vec<VirtAddr>,
 ) -> Result<(), Error> {
     // From the last to the first.
@@ -204,7 +204,7 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
 /// in each part that counts.
 fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     others: usize,
     turns: usize,
     times: usize,
@@ -241,15 +241,15 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     let mut took: Vec<f64> = alloc::vec![f64::NAN; others];
     let reading = &reading;
     let beside = took.iter_mut().map(|took| {
-        Box::new(move |meeting: &Meeting<'_, M>, watch: &Watch<'_, M>| {
+        Box::new(move |barrier: &Barrier<'_, M>, watch: &Watch<'_, M>| {
             (rig.lab.kernel.enter)();
             watch.start();
-            *took = in_turns(rig, areas, meeting, reading);
+            *took = in_turns(rig, areas, barrier, reading);
             watch.stop();
             Ok(())
-        }) as Beside<'_, M, Error>
+        }) as Background<'_, M, Error>
     });
-    let taken: Taken = at_once(rig.lab, 1, measure, beside.collect())?;
+    let taken: Measured = at_once(rig.lab, 1, measure, beside.collect())?;
     for (kind, (time, wall)) in sums.into_inner().into_iter().enumerate().take(kinds) {
         found.time[kind].push(time / turns as f64);
         if taken.together {
@@ -264,14 +264,14 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
 /// least one.
 fn in_turns<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
-    meeting: &Meeting<'_, M>,
+    areas: &dyn Areas,
+    barrier: &Barrier<'_, M>,
     reading: &AtomicBool,
 ) -> f64 {
     let (mut time, mut listed) = (0, 0);
-    while listed == 0 || !meeting.is_over() {
+    while listed == 0 || !barrier.is_over() {
         // Relaxed: as in `write_beside`.
-        if meeting.is_over() || reading.load(Ordering::Relaxed) {
+        if barrier.is_over() || reading.load(Ordering::Relaxed) {
             let began = (rig.lab.time)();
             black_box(areas.list());
             time += (rig.lab.time)().saturating_sub(began);
@@ -295,13 +295,13 @@ fn compute(machine: &impl Machine) {
 /// Measures the sums over few areas and over many, in turns.
 fn sums<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    few: &NewAreas<M, G>,
-    many: &NewAreas<M, G>,
+    few: &LazyAreas<M, G>,
+    many: &LazyAreas<M, G>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let count = rig.lab.scale.batches * 500;
     (rig.lab.progress)(&format!("vmallocinfo: sums of {count} areas"));
-    let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
+    let old = OneLockAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
     let kept = [keep(rig, &old, FEW)?, keep(rig, few, FEW)?, keep(rig, many, count)?];
     let mut times: [Rounds; 3] = Default::default();
     for _ in 0..rig.lab.scale.rounds {
@@ -326,7 +326,7 @@ fn sums<M: Machine, G: Concurrent, R: Sync>(
 /// Nanoseconds of a call of [`Areas::info`], on CPU 0.
 fn look<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
 ) -> Result<f64, Error> {
     rig.on_first(areas, || {
         let timer = Timer::new(rig.lab.time);

@@ -87,10 +87,6 @@ impl Reader for &Map {
         let above = self.iter_from(Bound::Included(key(from)));
         scan_up(above.map(|(end, &(start, _))| (start, end.get() as usize)), from, size, align)
     }
-
-    fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
-        unreachable!("`support` says that it is missing")
-    }
 }
 
 impl Writer for &mut Map {

@@ -71,10 +71,6 @@ impl Peer for ByKey {
     fn writer(&mut self) -> KeyWriter<'_> {
         KeyWriter(&mut self.0)
     }
-
-    fn duplicate(&mut self) -> Option<Self> {
-        None
-    }
 }
 
 impl Writer for KeyWriter<'_> {
@@ -121,10 +117,6 @@ impl Peer for ByEnd {
     fn writer(&mut self) -> EndWriter<'_> {
         EndWriter(&mut self.0)
     }
-
-    fn duplicate(&mut self) -> Option<Self> {
-        None
-    }
 }
 
 impl Reader for EndReader<'_> {
@@ -148,14 +140,6 @@ impl Reader for EndReader<'_> {
     #[inline]
     fn first(&self, index: usize) -> Found {
         self.find(index)
-    }
-
-    fn gap_up(&self, _: usize, _: usize, _: usize) -> usize {
-        unreachable!("`support` says that it is missing")
-    }
-
-    fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
-        unreachable!("`support` says that it is missing")
     }
 }
 

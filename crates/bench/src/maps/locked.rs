@@ -2,7 +2,7 @@
 
 use super::btree::Map;
 use crate::case::Case;
-use crate::peer::{Beside, Peer, Reader, Support, Writer};
+use crate::peer::{Concurrent, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use std::sync::{PoisonError, RwLock};
 
@@ -44,14 +44,10 @@ impl Peer for Locked {
     fn writer(&mut self) -> &Self {
         self
     }
-
-    fn duplicate(&mut self) -> Option<Self> {
-        None
-    }
 }
 
-impl Beside for Locked {
-    fn writer_beside(&self) -> &Self {
+impl Concurrent for Locked {
+    fn concurrent_writer(&self) -> &Self {
         self
     }
 }

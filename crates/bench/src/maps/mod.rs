@@ -3,45 +3,41 @@
 mod brie;
 mod btree;
 mod locked;
-mod nodit;
 mod own;
-mod rangemap;
-mod scc;
 mod shared;
 mod skiplist;
 mod sources;
 
-pub(crate) use crate::peer::Beside;
+pub(crate) use crate::peer::Concurrent;
 pub(crate) use locked::Locked;
 pub(crate) use shared::{Shared, SharedEach};
 pub(crate) use sources::{Malloc, Mimalloc};
 
+use crate::peer::Peer;
 use crate::subject::{Bench, Subject};
 use crate::workload::Workload;
 use std::rc::Rc;
 
 /// All maps, empty. The others are compared with the first.
 pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
+    fn of<P: Peer + 'static>(work: &Rc<Workload>) -> Box<dyn Subject> {
+        Box::new(Bench::<P>::new(work.clone()))
+    }
     vec![
-        Box::new(Bench::<btree::Btree>::new(work.clone())),
-        Box::new(Bench::<btree::ByKey>::new(work.clone())),
-        Box::new(Bench::<brie::Brie>::new(work.clone())),
-        Box::new(Bench::<own::Owned>::new(work.clone())),
-        Box::new(Bench::<shared::Shared>::new(work.clone())),
-        Box::new(Bench::<shared::SharedEach>::new(work.clone())),
-        Box::new(Bench::<locked::Locked>::new(work.clone())),
-        Box::new(Bench::<rangemap::Ranges>::new(work.clone())),
-        Box::new(Bench::<nodit::Nodit>::new(work.clone())),
-        Box::new(Bench::<skiplist::Skips<true>>::new(work.clone())),
-        Box::new(Bench::<skiplist::Skips<false>>::new(work.clone())),
-        Box::new(Bench::<scc::Index<true>>::new(work.clone())),
-        Box::new(Bench::<scc::Index<false>>::new(work.clone())),
-        Box::new(Bench::<btree::ByEnd>::new(work.clone())),
-        Box::new(Bench::<own::Owned<Malloc>>::new(work.clone())),
-        Box::new(Bench::<own::Owned<Mimalloc>>::new(work.clone())),
-        Box::new(Bench::<shared::Shared<Malloc>>::new(work.clone())),
-        Box::new(Bench::<shared::Shared<Mimalloc>>::new(work.clone())),
-        Box::new(Bench::<shared::SharedEach<Malloc>>::new(work.clone())),
-        Box::new(Bench::<shared::SharedEach<Mimalloc>>::new(work.clone())),
+        of::<btree::Btree>(work),
+        of::<btree::ByKey>(work),
+        of::<brie::Brie>(work),
+        of::<own::Owned>(work),
+        of::<shared::Shared>(work),
+        of::<shared::SharedEach>(work),
+        of::<locked::Locked>(work),
+        of::<skiplist::Skips>(work),
+        of::<btree::ByEnd>(work),
+        of::<own::Owned<Malloc>>(work),
+        of::<own::Owned<Mimalloc>>(work),
+        of::<shared::Shared<Malloc>>(work),
+        of::<shared::Shared<Mimalloc>>(work),
+        of::<shared::SharedEach<Malloc>>(work),
+        of::<shared::SharedEach<Mimalloc>>(work),
     ]
 }

@@ -3,7 +3,7 @@
 
 use super::own::{Held, Source};
 use crate::case::Case;
-use crate::peer::{Beside, Peer, Reader, Support, Writer};
+use crate::peer::{Concurrent, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use grace::{Epoch, Reclaim};
 use maple::{MapleTree, NodeAlloc, Nodes};
@@ -54,8 +54,8 @@ impl<A: Source> Peer for Shared<A> {
     }
 }
 
-impl<A: Source> Beside for Shared<A> {
-    fn writer_beside(&self) -> Self::Writer<'_> {
+impl<A: Source> Concurrent for Shared<A> {
+    fn concurrent_writer(&self) -> Self::Writer<'_> {
         self.0.lock()
     }
 }
@@ -91,17 +91,13 @@ impl<A: Source> Peer for SharedEach<A> {
         Some(self.0.stats(&Epoch::pin()).bytes)
     }
 
-    fn duplicate(&mut self) -> Option<Self> {
-        None
-    }
-
     fn settle() {
         flush();
     }
 }
 
-impl<A: Source> Beside for SharedEach<A> {
-    fn writer_beside(&self) -> Self::Writer<'_> {
+impl<A: Source> Concurrent for SharedEach<A> {
+    fn concurrent_writer(&self) -> Self::Writer<'_> {
         &self.0
     }
 }

@@ -1,6 +1,6 @@
 //! `crossbeam_skiplist::SkipMap`, from the last index of a range to its first and the value. Each
-//! operation pins the epoch. With a guard held over a batch of reads, that is a nested pin, which
-//! costs less. The map cannot be copied.
+//! operation pins the epoch. A batch of reads holds a guard, so that these are nested pins, which
+//! cost less. The map cannot be copied.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
@@ -11,17 +11,16 @@ use std::ops::Bound;
 
 type Map = SkipMap<usize, (usize, Value)>;
 
-pub(crate) struct Skips<const HELD: bool>(Map);
+pub(crate) struct Skips(Map);
 
-pub(crate) struct Reading<'a> {
+pub(crate) struct Held<'a> {
     map: &'a Map,
-    _guard: Option<Guard>,
+    _guard: Guard,
 }
 
-impl<const HELD: bool> Peer for Skips<HELD> {
-    const NAME: &'static str =
-        if HELD { "crossbeam-skiplist, guard held" } else { "crossbeam-skiplist, each" };
-    type Reader<'a> = Reading<'a>;
+impl Peer for Skips {
+    const NAME: &'static str = "crossbeam-skiplist, guard held";
+    type Reader<'a> = Held<'a>;
     type Writer<'a> = &'a Map;
 
     fn new() -> Self {
@@ -30,24 +29,17 @@ impl<const HELD: bool> Peer for Skips<HELD> {
 
     fn support(case: Case) -> Support {
         match case {
-            Case::Load | Case::LoadDependent => Support::Own,
-            // These gain nothing by a guard, or are one operation.
-            _ if HELD => Support::Missing,
             Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
             case => Support::without_gaps(case),
         }
     }
 
-    fn reader(&self) -> Reading<'_> {
-        Reading { map: &self.0, _guard: HELD.then(crossbeam_epoch::pin) }
+    fn reader(&self) -> Held<'_> {
+        Held { map: &self.0, _guard: crossbeam_epoch::pin() }
     }
 
     fn writer(&mut self) -> &Map {
         &self.0
-    }
-
-    fn duplicate(&mut self) -> Option<Self> {
-        None
     }
 
     fn settle() {
@@ -55,7 +47,7 @@ impl<const HELD: bool> Peer for Skips<HELD> {
     }
 }
 
-impl Reader for Reading<'_> {
+impl Reader for Held<'_> {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
         let entry = self.map.lower_bound(Bound::Included(&index))?;

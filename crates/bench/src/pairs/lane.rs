@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::cpus;
-use crate::maps::Beside;
+use crate::maps::Concurrent;
 use crate::peer::{Reader, Writer};
 use crate::workload::Move;
 use std::hint::black_box;
@@ -43,7 +43,7 @@ impl<'a, P, F: Fn(usize) + Send> Reads<'a, P, F> {
     }
 }
 
-impl<P: Beside, F: Fn(usize) + Send> Lane for Reads<'_, P, F> {
+impl<P: Concurrent, F: Fn(usize) + Send> Lane for Reads<'_, P, F> {
     fn step(&mut self) -> usize {
         let piece = &self.keys[self.at..(self.at + HELD).min(self.keys.len())];
         self.at = (self.at + piece.len()) % self.keys.len();
@@ -70,11 +70,11 @@ impl<'a, P, F: Fn(usize) + Send> Writes<'a, P, F> {
     }
 }
 
-impl<P: Beside, F: Fn(usize) + Send> Lane for Writes<'_, P, F> {
+impl<P: Concurrent, F: Fn(usize) + Send> Lane for Writes<'_, P, F> {
     fn step(&mut self) -> usize {
         let piece = &self.moves[self.at..(self.at + HELD / 2).min(self.moves.len())];
         self.at = (self.at + piece.len()) % self.moves.len();
-        let mut writer = self.map.writer_beside();
+        let mut writer = self.map.concurrent_writer();
         for step in piece {
             writer.erase(step.from);
             (self.more)(step.from.start);

@@ -12,7 +12,7 @@ mod report;
 pub(crate) use report::{Outcome, print, targets};
 
 use crate::cpus;
-use crate::maps::{Beside, Locked, Malloc, Mimalloc, Shared, SharedEach};
+use crate::maps::{Concurrent, Locked, Malloc, Mimalloc, Shared, SharedEach};
 use crate::peer::Peer;
 use crate::workload::{Span, Workload};
 use lane::{Lane, Reads, Speed, Writes, run};
@@ -21,7 +21,7 @@ use maple::Nodes;
 
 /// The work of the two threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PairKind {
     /// One looks up, the other erases and inserts.
     ReaderWriter,
     /// The same, but each in a map of its own. The threads pass each other a word for each range,
@@ -34,22 +34,22 @@ pub(crate) enum Kind {
     TwoMaps,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Kind; 4] =
-        [Kind::ReaderWriter, Kind::Passing, Kind::TwoWriters, Kind::TwoMaps];
+impl PairKind {
+    pub(crate) const ALL: [PairKind; 4] =
+        [PairKind::ReaderWriter, PairKind::Passing, PairKind::TwoWriters, PairKind::TwoMaps];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::ReaderWriter => "reader+writer",
-            Kind::Passing => "passing-words",
-            Kind::TwoWriters => "two-writers",
-            Kind::TwoMaps => "two-writers-two-maps",
+            PairKind::ReaderWriter => "reader+writer",
+            PairKind::Passing => "passing-words",
+            PairKind::TwoWriters => "two-writers",
+            PairKind::TwoMaps => "two-writers-two-maps",
         }
     }
 }
 
 /// Plays so many rounds of so many milliseconds on a map of this size.
-type Play = fn(Kind, usize, usize, u64) -> Result<Vec<Round>, String>;
+type Play = fn(PairKind, usize, usize, u64) -> Result<Vec<Round>, String>;
 
 /// The maps that two threads can use.
 pub(crate) const MAPS: [(&str, Play); 7] = [
@@ -75,7 +75,7 @@ pub(crate) struct Round {
 pub(crate) fn answer(request: &str) -> Option<String> {
     let words: Vec<&str> = request.split_whitespace().collect();
     let ["pair", kind, map, size, rounds, time] = words[..] else { return None };
-    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind)?;
+    let kind = PairKind::ALL.into_iter().find(|known| known.name() == kind)?;
     let [size, rounds, time] = [size, rounds, time].map(|word| word.parse::<usize>().ok());
     let (size, rounds, time) = (size.filter(|&size| size >= 8)?, rounds?, time? as u64);
     let (_, play) = MAPS.get(map.parse::<usize>().ok()?)?;
@@ -91,8 +91,8 @@ pub(crate) fn answer(request: &str) -> Option<String> {
     })
 }
 
-fn rounds_of<P: Beside>(
-    kind: Kind,
+fn rounds_of<P: Concurrent>(
+    kind: PairKind,
     size: usize,
     rounds: usize,
     time: u64,
@@ -102,14 +102,14 @@ fn rounds_of<P: Beside>(
         return Err(format!("two processors are needed, but only {all:?} are allowed"));
     };
     match kind {
-        Kind::ReaderWriter => {
+        PairKind::ReaderWriter => {
             let work = Workload::new(size);
             let map = build::<P>(&work.shuffled);
             let mut reads = Reads::new(&map, &work.keys, |_| ());
             let mut writes = Writes::new(&map, work.moves.clone(), |_| ());
             Ok(play([first, second], [&mut reads, &mut writes], rounds, time))
         }
-        Kind::Passing => {
+        PairKind::Passing => {
             let work = Workload::new(size);
             let (one, other) = (build::<P>(&work.shuffled), build::<P>(&work.shuffled));
             let lines = Lines::new(&work);
@@ -117,7 +117,7 @@ fn rounds_of<P: Beside>(
             let mut writes = Writes::new(&other, work.moves.clone(), |start| lines.write(start));
             Ok(play([first, second], [&mut reads, &mut writes], rounds, time))
         }
-        Kind::TwoWriters | Kind::TwoMaps => {
+        PairKind::TwoWriters | PairKind::TwoMaps => {
             // Halves far from each other, each with half of the ranges.
             let work = Workload::new(size / 2);
             let far = |span: Span| Span {
@@ -131,7 +131,7 @@ fn rounds_of<P: Beside>(
                 .moves
                 .iter()
                 .map(|step| crate::workload::Move { from: far(step.from), to: far(step.to) });
-            let other = (kind == Kind::TwoMaps).then(|| build::<P>(&far_spans));
+            let other = (kind == PairKind::TwoMaps).then(|| build::<P>(&far_spans));
             if other.is_none() {
                 spans.extend(far_spans);
             }
@@ -143,7 +143,7 @@ fn rounds_of<P: Beside>(
     }
 }
 
-fn build<P: Beside>(spans: &[Span]) -> P {
+fn build<P: Concurrent>(spans: &[Span]) -> P {
     crate::subject::build(spans)
 }
 

@@ -1,13 +1,13 @@
 //! The results of two threads: a table, and the share of its lone speed that each kept.
 
-use super::{Kind, Round};
+use super::{PairKind, Round};
 use crate::results::SHARED;
 use report::{Table, Target, median};
 use std::io::{self, Write};
 
 /// All rounds of one experiment.
 pub(crate) struct Outcome {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PairKind,
     pub(crate) map: &'static str,
     pub(crate) size: usize,
     pub(crate) rounds: Vec<Round>,
@@ -16,7 +16,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The rounds from a worker's answer.
     pub(crate) fn parse(
-        kind: Kind,
+        kind: PairKind,
         map: &'static str,
         size: usize,
         answer: &str,
@@ -52,8 +52,8 @@ impl Outcome {
     /// The names of the two threads, in order.
     pub(crate) fn threads(&self) -> [&'static str; 2] {
         match self.kind {
-            Kind::ReaderWriter | Kind::Passing => ["reader", "writer"],
-            Kind::TwoWriters | Kind::TwoMaps => ["low writer", "high writer"],
+            PairKind::ReaderWriter | PairKind::Passing => ["reader", "writer"],
+            PairKind::TwoWriters | PairKind::TwoMaps => ["low writer", "high writer"],
         }
     }
 }
@@ -100,7 +100,7 @@ const PASSING: usize = 10_000;
 /// and 80 to 89 % at 10,000, in four runs. The reason is that a written word comes from the other
 /// processor's cache, which takes as long as ten lookups. The table shows the share that it keeps.
 pub(crate) fn targets(outcomes: &[Outcome]) -> Vec<Target> {
-    let ours = |one: &&Outcome| one.kind == Kind::ReaderWriter && one.map == SHARED;
+    let ours = |one: &&Outcome| one.kind == PairKind::ReaderWriter && one.map == SHARED;
     let mut targets = Vec::new();
     for one in outcomes.iter().filter(ours) {
         let bounds = [(0, "reader", 0.9), (1, "writer", 0.8)];
@@ -120,14 +120,14 @@ mod tests {
     #[test]
     fn kept_is_by_round() {
         let answer = "10 10 100 100 20 40 100 200 30 30 80 80 40 40 100 100 5 5 7 7 5 5 7 7";
-        let outcome = Outcome::parse(Kind::ReaderWriter, SHARED, 1000, answer).unwrap();
+        let outcome = Outcome::parse(PairKind::ReaderWriter, SHARED, 1000, answer).unwrap();
         assert_eq!((outcome.kept(0, false), outcome.kept(1, false)), (0.75, 1.0));
         assert_eq!((outcome.kept(0, true), outcome.kept(1, true)), (0.75, 0.8));
-        let large = Outcome::parse(Kind::ReaderWriter, SHARED, 100_000, answer).unwrap();
+        let large = Outcome::parse(PairKind::ReaderWriter, SHARED, 100_000, answer).unwrap();
         let targets = targets(&[outcome, large]);
         // For 1,000 ranges only the writer's.
         assert_eq!(targets.iter().map(Target::met).collect::<Vec<_>>(), [true, false, true]);
-        assert!(Outcome::parse(Kind::TwoMaps, SHARED, 1000, "1 2 3").is_err());
-        assert!(Outcome::parse(Kind::TwoMaps, SHARED, 1000, "").is_err());
+        assert!(Outcome::parse(PairKind::TwoMaps, SHARED, 1000, "1 2 3").is_err());
+        assert!(Outcome::parse(PairKind::TwoMaps, SHARED, 1000, "").is_err());
     }
 }

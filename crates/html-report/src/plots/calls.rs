@@ -1,8 +1,7 @@
 //! Single calls beside Linux's, in the same emulator.
 
-use super::{Drawing, Part, Section, Shown};
+use super::{Drawing, Part, Section, Shown, lines};
 use crate::data::Results;
-use crate::plot::{Lines, Series};
 use report::Row;
 
 pub(super) fn section(results: &Results) -> Section {
@@ -12,7 +11,7 @@ pub(super) fn section(results: &Results) -> Section {
     };
     let (mut counted, mut timed) = (Vec::new(), Vec::new());
     if let Some((run, rows)) = results.best(|row| is(row, "instructions") && row.cpus == 1) {
-        let lines = lines("Calls, one CPU".into(), "instructions".into(), &rows);
+        let lines = lines("Calls, one CPU".into(), "instructions".into(), &rows, name);
         counted.push(Shown { run, drawing: Drawing::Lines(lines) });
     }
     let time = |row: &Row| is(row, "time");
@@ -25,7 +24,7 @@ pub(super) fn section(results: &Results) -> Section {
         if beside {
             let title =
                 if cpus == 1 { "Calls, one CPU".into() } else { format!("Calls, {cpus} CPUs") };
-            let lines = lines(title, results.unit(run, rows[0]), &rows);
+            let lines = lines(title, results.unit(run, rows[0]), &rows, name);
             timed.push(Shown { run, drawing: Drawing::Lines(lines) });
         }
     }
@@ -39,34 +38,6 @@ pub(super) fn section(results: &Results) -> Section {
             Part::new("times", "samara boot bench --json FILE calls", timed),
         ],
     }
-}
-
-fn lines(title: String, unit: String, rows: &[&Row]) -> Lines {
-    lines_of(title, unit, rows, name)
-}
-
-/// A line for each name of a row.
-pub(super) fn lines_of(
-    title: String,
-    unit: String,
-    rows: &[&Row],
-    name: impl Fn(&Row) -> String,
-) -> Lines {
-    let mut names: Vec<String> = Vec::new();
-    let mut series: Vec<Series> = Vec::new();
-    for row in rows {
-        let name = name(row);
-        let at = names.iter().position(|known| *known == name).unwrap_or_else(|| {
-            names.push(name);
-            names.len() - 1
-        });
-        let point = (at as f64, row.value);
-        match series.iter_mut().find(|series| series.name == row.implementation) {
-            Some(series) => series.points.push(point),
-            None => series.push(Series { name: row.implementation.clone(), points: vec![point] }),
-        }
-    }
-    Lines { title, unit, names, series }
 }
 
 /// The call in short, with its pages: the room for names is narrow.

@@ -1,8 +1,8 @@
 //! Pins by the number of pages of a call.
 
-use super::{Part, Section, drawn};
+use super::{Part, Section, Shown, drawn};
 use crate::data::Results;
-use crate::plot::{Plot, X};
+use crate::plot::X;
 use report::Row;
 
 const COMMAND: &str = "samara bench --json FILE gup";
@@ -41,17 +41,6 @@ pub(super) fn section(results: &Results) -> Section {
     }
 }
 
-fn by_pages(
-    results: &Results,
-    title: &str,
-    best: Option<(usize, Vec<&Row>)>,
-) -> Option<super::Shown> {
-    let plot = |rows: &[&Row], unit| Plot {
-        title: title.into(),
-        x: X::Twice("pages of a call"),
-        unit,
-        log: true,
-        series: super::series(rows, |row| row.size as f64),
-    };
-    drawn(results, best, plot)
+fn by_pages(results: &Results, title: &str, best: Option<(usize, Vec<&Row>)>) -> Option<Shown> {
+    drawn(results, best, title, (X::Twice("pages of a call"), true), |row| row.size as f64)
 }

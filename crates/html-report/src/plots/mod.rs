@@ -13,7 +13,7 @@ mod vmap;
 mod whole;
 
 use crate::data::Results;
-use crate::plot::{Lines, Plot, Series};
+use crate::plot::{Lines, Plot, Series, X};
 use maud::{Markup, html};
 use report::Row;
 
@@ -109,7 +109,7 @@ impl Shown {
 }
 
 /// A series for each implementation, in the order of their rows: a point for each row.
-fn series(rows: &[&Row], x: impl Fn(&Row) -> f64) -> Vec<Series> {
+fn series(rows: &[&Row], mut x: impl FnMut(&Row) -> f64) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in rows {
         let point = (x(row), row.value);
@@ -126,15 +126,33 @@ fn series(rows: &[&Row], x: impl Fn(&Row) -> f64) -> Vec<Series> {
     all
 }
 
-/// The plot of the rows of a run, if there are any: see [`Results::best`].
+/// The plot of the rows of a run, if there are any: see [`Results::best`]. `x` is the axis, `at` the
+/// place of a row on it.
 fn drawn(
     results: &Results,
     best: Option<(usize, Vec<&Row>)>,
-    plot: impl Fn(&[&Row], String) -> Plot,
+    title: &str,
+    (x, log): (X, bool),
+    at: impl Fn(&Row) -> f64,
 ) -> Option<Shown> {
     let (run, rows) = best?;
-    let unit = results.unit(run, rows[0]);
-    Some(Shown { run, drawing: Drawing::Plot(plot(&rows, unit)) })
+    let (unit, series) = (results.unit(run, rows.first()?), series(&rows, at));
+    let plot = Plot { title: title.into(), x, unit, log, series };
+    Some(Shown { run, drawing: Drawing::Plot(plot) })
+}
+
+/// A plot with a line for each name of a row.
+fn lines(title: String, unit: String, rows: &[&Row], name: impl Fn(&Row) -> String) -> Lines {
+    let mut names: Vec<String> = Vec::new();
+    let series = series(rows, |row| {
+        let name = name(row);
+        let at = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        at as f64
+    });
+    Lines { title, unit, names, series }
 }
 
 /// The values of a property of the rows that are wanted, ascending, each once.

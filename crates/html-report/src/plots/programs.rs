@@ -1,7 +1,6 @@
 //! Loops of programs beside a lean Linux, in the same emulator.
 
-use super::calls::lines_of;
-use super::{Drawing, Part, Section, Shown};
+use super::{Drawing, Part, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -48,7 +47,7 @@ fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Shown> {
             if rows.iter().any(|row| row.implementation == "Linux") {
                 let of = if cpus == 1 { "one CPU".into() } else { format!("{cpus} CPUs") };
                 let name = |row: &Row| row.case.trim_end_matches(end).into();
-                let lines = lines_of(format!("{kind}, {of}"), unit.into(), &rows, name);
+                let lines = lines(format!("{kind}, {of}"), unit.into(), &rows, name);
                 plots.push(Shown { run, drawing: Drawing::Lines(lines) });
             }
         }

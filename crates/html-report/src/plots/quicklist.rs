@@ -1,8 +1,8 @@
 //! Page-table pages, beside the published table.
 
-use super::{Drawing, Part, Section, Shown};
+use super::{Part, Section, Shown, drawn};
 use crate::data::Results;
-use crate::plot::{Plot, Series, X};
+use crate::plot::X;
 use report::Row;
 
 const COMMAND: &str = "samara bench --json FILE quicklist";
@@ -20,14 +20,14 @@ pub(super) fn section(results: &Results) -> Section {
         let (old, here): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| published(row));
         let together = !results.runs[run].counts();
         let first = if together { rows.clone() } else { here };
-        plots.extend(plot(results, run, &title, &first));
+        plots.extend(plot(results, run, &title, first));
         if !together {
-            plots.extend(plot(results, run, "The published table, 2007", &old));
+            plots.extend(plot(results, run, "The published table, 2007", old));
         }
     }
     let counted = |row: &Row| row.experiment == "quicklist" && row.metric == "lines";
     let lines = results.best(counted);
-    let lines = lines.and_then(|(run, rows)| plot(results, run, "Cache lines touched", &rows));
+    let lines = lines.and_then(|(run, rows)| plot(results, run, "Cache lines touched", rows));
     Section {
         title: "Quicklists beside the published table",
         about: "A page-table page from a quicklist is in its initial state. One from the frame \
@@ -40,11 +40,8 @@ pub(super) fn section(results: &Results) -> Section {
     }
 }
 
-fn plot(results: &Results, run: usize, title: &str, rows: &[&Row]) -> Option<Shown> {
+fn plot(results: &Results, run: usize, title: &str, rows: Vec<&Row>) -> Option<Shown> {
     let kind = |row: &Row| KINDS.iter().position(|kind| *kind == row.case).unwrap_or(0) as f64;
-    let series: Vec<Series> = super::series(rows, kind);
-    let unit = results.unit(run, rows.first()?);
     let x = X::Names(KINDS.map(String::from).into());
-    let plot = Plot { title: title.into(), x, unit, log: true, series };
-    Some(Shown { run, drawing: Drawing::Plot(plot) })
+    drawn(results, Some((run, rows)), title, (x, true), kind)
 }

@@ -1,9 +1,8 @@
 //! The range tree beside BTreeMap, brie_tree and Linux, over the number of ranges.
 
-use super::calls::lines_of;
-use super::{Drawing, Part, Section, Shown, drawn};
+use super::{Drawing, Part, Section, Shown, drawn, lines};
 use crate::data::Results;
-use crate::plot::{Plot, X, short};
+use crate::plot::{X, short};
 use report::Row;
 
 /// The maps in the plots. The tables of the bench have more.
@@ -37,14 +36,9 @@ pub(super) fn section(results: &Results) -> Section {
             row.experiment == experiment && row.metric == metric && row.size > 0 && is_shown(row)
         };
         for case in cases(results, is) {
-            let plot = |rows: &[&Row], unit| Plot {
-                title: case.clone(),
-                x: X::Tenfold("ranges"),
-                unit,
-                log: true,
-                series: super::series(rows, |row| row.size as f64),
-            };
-            plots.extend(drawn(results, results.best(|row| is(row) && row.case == case), plot));
+            let best = results.best(|row| is(row) && row.case == case);
+            let axis = (X::Tenfold("ranges"), true);
+            plots.extend(drawn(results, best, &case, axis, |row| row.size as f64));
         }
         parts.push(Part::new(what, command, plots));
     }
@@ -94,8 +88,7 @@ fn ablation(results: &Results) -> Vec<Shown> {
             _ => "Without a way to write: instructions",
         };
         let worst: Vec<&Row> = worst.iter().collect();
-        let lines =
-            lines_of(title.into(), "times, worst row".into(), &worst, |row| row.case.clone());
+        let lines = lines(title.into(), "times, worst row".into(), &worst, |row| row.case.clone());
         Some(Shown { run, drawing: Drawing::Lines(lines) })
     });
     all.collect()
@@ -111,7 +104,7 @@ fn threads(results: &Results) -> Option<Shown> {
         format!("{case}, {}", short(row.size as f64))
     };
     let unit = results.unit(run, rows[0]);
-    let lines = lines_of("Loads and writes in C".into(), unit, &rows, name);
+    let lines = lines("Loads and writes in C".into(), unit, &rows, name);
     Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 

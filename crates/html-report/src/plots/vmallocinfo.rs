@@ -2,7 +2,7 @@
 
 use super::{Part, Section, drawn};
 use crate::data::Results;
-use crate::plot::{Plot, X};
+use crate::plot::X;
 use report::Row;
 
 const COMMAND: &str = "samara bench --json FILE vmallocinfo";
@@ -11,31 +11,17 @@ pub(super) fn section(results: &Results) -> Section {
     let is = |row: &Row, metric: &str| row.experiment == "vmallocinfo" && row.metric == metric;
     let readers = |row: &Row| row.cpus.saturating_sub(1) as f64;
     let reading = |row: &Row| row.case.starts_with("beside") && row.case.ends_with("readers");
-    let by_readers = |title: &str, log| {
-        let title = title.to_string();
-        move |rows: &[&Row], unit| Plot {
-            title: title.clone(),
-            x: X::Linear("readers"),
-            unit,
-            log,
-            series: super::series(rows, readers),
-        }
-    };
-    let by_areas = |rows: &[&Row], unit| Plot {
-        title: "The sums over all areas (get_vmalloc_info)".into(),
-        x: X::Tenfold("areas"),
-        unit,
-        log: true,
-        series: super::series(rows, |row| row.size as f64),
-    };
     let lost = |row: &Row| is(row, "lost by a writer") && reading(row);
     let listing = |row: &Row| is(row, "time of a listing") && reading(row);
     let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info" && row.size > 0;
-    let lost =
-        drawn(results, results.best_timed(lost), by_readers("Lost by a writer to readers", false));
+    let by_readers =
+        |best, title: &str, log| drawn(results, best, title, (X::Linear("readers"), log), readers);
+    let lost = by_readers(results.best_timed(lost), "Lost by a writer to readers", false);
     let title = "A listing of all areas, beside a writer";
-    let listing = drawn(results, results.best_timed(listing), by_readers(title, true));
-    let sums = drawn(results, results.best(sums), by_areas);
+    let listing = by_readers(results.best_timed(listing), title, true);
+    let title = "The sums over all areas (get_vmalloc_info)";
+    let areas = (X::Tenfold("areas"), true);
+    let sums = drawn(results, results.best(sums), title, areas, |row| row.size as f64);
     Section {
         title: "Readers beside a writer",
         about: "A writer allocates and frees kernel areas, while readers list all of them. The old \

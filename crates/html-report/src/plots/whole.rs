@@ -1,7 +1,6 @@
 //! Whole programs beside a lean Linux: a build of a C project, and the snapshot of redis.
 
-use super::calls::lines_of;
-use super::{Drawing, Part, Section, Shown};
+use super::{Drawing, Part, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -39,7 +38,7 @@ fn build(results: &Results) -> Option<Shown> {
         row.experiment == BUILD && row.metric.starts_with(INSTRUCTIONS) && row.value > 0.0
     })?;
     let name = |row: &Row| row.metric.trim_start_matches(INSTRUCTIONS).into();
-    let lines = lines_of("Build of a C project".into(), "instructions".into(), &rows, name);
+    let lines = lines("Build of a C project".into(), "instructions".into(), &rows, name);
     Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 
@@ -51,7 +50,7 @@ fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Shown> 
         unit if unit.starts_with('/') => format!("requests{unit}"),
         unit => unit,
     };
-    let lines = lines_of((*title).into(), unit, &rows, |row| row.case.clone());
+    let lines = lines((*title).into(), unit, &rows, |row| row.case.clone());
     Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 

@@ -1,7 +1,8 @@
 //! The calls of `samara trace --json-lines`, as a trace.
 
-use super::{Bin, Kind, Stacks, Trace};
-use crate::read::{text, whole};
+use super::{Bin, CallKind, Stacks, Trace};
+use crate::read::{empty_if_null, parsed};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -26,7 +27,31 @@ pub(crate) struct Calls {
 }
 
 /// The path of an image, if it is known, and an address in it.
-type Frame = (String, u64);
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Frame {
+    #[serde(default, deserialize_with = "empty_if_null")]
+    image: String,
+    address: u64,
+}
+
+/// The line of a call.
+#[derive(Deserialize)]
+struct Call {
+    time_ns: u64,
+    call: String,
+    mm: u64,
+    vmas: u64,
+    mapped_bytes: u64,
+    stack: Option<u64>,
+    error: Option<Value>,
+}
+
+/// The line of a stack.
+#[derive(Deserialize)]
+struct Stack {
+    stack: u64,
+    frames: Vec<Frame>,
+}
 
 impl Calls {
     /// Adds a line.
@@ -34,18 +59,17 @@ impl Calls {
     /// # Errors
     /// A part is missing.
     pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
-        let at = whole(value, "time_ns")?;
-        let size = (whole(value, "vmas")?, whole(value, "mapped_bytes")?);
-        self.sizes.insert(whole(value, "mm")?, size);
-        *self.kinds.entry(text(value, "call")?).or_default() += 1;
-        if let Some(stack) = value["stack"].as_u64() {
+        let Call { time_ns, call, mm, vmas, mapped_bytes, stack, error } = parsed(value)?;
+        self.sizes.insert(mm, (vmas, mapped_bytes));
+        *self.kinds.entry(call).or_default() += 1;
+        if let Some(stack) = stack {
             *self.calls.entry(stack).or_default() += 1;
         }
-        self.failed += u64::from(!value["error"].is_null());
+        self.failed += u64::from(error.is_some());
         let all = self.sizes.values().fold((0, 0), |sum: (u64, u64), size| {
             (sum.0.saturating_add(size.0), sum.1.saturating_add(size.1))
         });
-        self.course.push((at, all.0, all.1));
+        self.course.push((time_ns, all.0, all.1));
         Ok(())
     }
 
@@ -54,9 +78,8 @@ impl Calls {
     /// # Errors
     /// A part is missing.
     pub(crate) fn add_stack(&mut self, value: &Value) -> Result<(), String> {
-        let frames = value["frames"].as_array().into_iter().flatten();
-        let frames = frames.map(frame).collect::<Result<_, _>>()?;
-        self.stacks.insert(whole(value, "stack")?, frames);
+        let Stack { stack, frames } = parsed(value)?;
+        self.stacks.insert(stack, frames);
         Ok(())
     }
 
@@ -66,7 +89,7 @@ impl Calls {
     /// A part is missing.
     pub(crate) fn add_name(&mut self, value: &Value) -> Result<(), String> {
         if let Some(name) = value["function"].as_str() {
-            self.names.insert(frame(value)?, name.into());
+            self.names.insert(parsed(value)?, name.into());
         }
         Ok(())
     }
@@ -74,10 +97,10 @@ impl Calls {
     /// The stacks of the calls, the outermost function first.
     fn stacks(&self) -> Option<Stacks> {
         let name = |frame: &Frame| {
-            let file = frame.0.rsplit('/').next().unwrap_or("").to_owned();
+            let file = frame.image.rsplit('/').next().unwrap_or("").to_owned();
             match self.names.get(frame) {
                 Some(name) => (name.clone(), file),
-                None => (format!("{file}+{:#x}", frame.1), file),
+                None => (format!("{file}+{:#x}", frame.address), file),
             }
         };
         let one = |(stack, calls): (&u64, &u64)| {
@@ -90,7 +113,7 @@ impl Calls {
     pub(crate) fn trace(self, title: &str) -> Trace {
         let calls = self.course.len() as u64;
         let most = self.course.iter().map(|call| call.1).max().unwrap_or(0);
-        let kind = |(name, calls)| Kind { name, calls, ..Kind::default() };
+        let kind = |(name, calls)| (name, CallKind { calls, ..CallKind::default() });
         Trace {
             title: title.into(),
             facts: vec![
@@ -105,10 +128,6 @@ impl Calls {
             ..Trace::default()
         }
     }
-}
-
-fn frame(value: &Value) -> Result<Frame, String> {
-    Ok((value["image"].as_str().unwrap_or("").into(), whole(value, "address")?))
 }
 
 /// Bins of equal length. One without calls has the size of the one before.
@@ -152,7 +171,7 @@ mod tests {
         let sum: u64 = trace.bins.iter().map(|bin| bin.calls).sum();
         assert_eq!((sum, trace.bins[0].vmas, trace.bins[63].vmas), (3, 7, 9));
         assert_eq!((trace.bins[30].vmas, trace.bins[30].mapped), (7, 8192));
-        assert_eq!((trace.kinds[0].calls, trace.facts[1].1), (3, 1));
+        assert_eq!((trace.kinds[0].1.calls, trace.facts[1].1), (3, 1));
     }
 
     #[test]

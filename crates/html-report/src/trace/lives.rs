@@ -1,33 +1,21 @@
 //! Maps by size and lifetime: a histogram of each, as bars of the page.
 
-use crate::read::whole;
 use crate::table::{grouped, size};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The maps of one class.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Maps {
     /// Of at least 2 to the power of this, in bytes.
+    #[serde(rename = "size_log2")]
     size: u64,
     /// They lived at least 10 to the power of this, in nanoseconds; none: until the end.
+    #[serde(rename = "lived_log10")]
     lived: Option<u64>,
     maps: u64,
     bytes: u64,
-}
-
-impl Maps {
-    /// # Errors
-    /// A number is missing.
-    pub(super) fn of(value: &Value) -> Result<Maps, String> {
-        Ok(Maps {
-            size: whole(value, "size_log2")?,
-            lived: value["lived_log10"].as_u64(),
-            maps: whole(value, "maps")?,
-            bytes: whole(value, "bytes")?,
-        })
-    }
 }
 
 /// Both histograms. Maps that lived until the end have another colour.
@@ -100,6 +88,7 @@ fn lifetime(log10: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::parsed;
     use serde_json::json;
 
     #[test]
@@ -108,7 +97,7 @@ mod tests {
             let value = json!({
                 "size_log2": size, "lived_log10": lived, "maps": maps, "bytes": maps << 10,
             });
-            Maps::of(&value).unwrap()
+            parsed::<Maps>(&value).unwrap()
         };
         let all = [one(20, None, 1), one(12, Some(6), 3), one(12, None, 1), one(99, Some(99), 1)];
         let html = lives(&all).into_string();
@@ -116,6 +105,6 @@ mod tests {
         assert!(at("from 4.0 KiB") < at("from 1.0 MiB") && at("from 1 ms") < at(">until the end<"));
         assert!(html.contains("class=\"ended\" style=\"width:75.0%\""), "{html}");
         assert!(html.contains("class=\"left\" style=\"width:25.0%\""), "{html}");
-        assert!(Maps::of(&json!({ "maps": 1 })).is_err());
+        assert!(parsed::<Maps>(&json!({ "maps": 1 })).is_err());
     }
 }

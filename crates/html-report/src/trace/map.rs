@@ -104,7 +104,15 @@ mod tests {
             name: name.into(),
         };
         let regions = vec![region(0x1000, "<x>"), region(0x3000, ""), region(1 << 30, "")];
-        let html = map(&Peak { exe: "/bin/x".into(), vmas: 3, regions }).into_string();
+        let peak = Peak {
+            exe: "/bin/x".into(),
+            vmas: 3,
+            regions,
+            resident: None,
+            at_us: None,
+            kinds: Default::default(),
+        };
+        let html = map(&peak).into_string();
         assert_eq!(html.matches("class=\"strip\"").count(), 2, "{html}");
         assert!(html.contains("1024.0 MiB free") && html.contains("&lt;x&gt;"), "{html}");
         assert!(html.contains("anon 3 (24.0 KiB, 12.0 KiB resident)"), "{html}");

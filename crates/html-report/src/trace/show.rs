@@ -1,6 +1,6 @@
 //! Shows traces.
 
-use super::{Bin, COLUMNS, Peak, Trace, lives::lives, map::map};
+use super::{Bin, CallKind, Memory, Peak, Region, Space, Trace, lives::lives, map::map};
 use crate::data::Results;
 use crate::plot::{Plot, Series, X};
 use crate::table::{bytes, grouped, number, table, time};
@@ -80,16 +80,17 @@ fn course(bins: &[Bin]) -> Markup {
 }
 
 fn kinds(trace: &Trace) -> Markup {
-    let line = |kind: &super::Kind| {
+    let line = |(name, kind): &(String, CallKind)| {
+        let errors = kind.errors.iter().map(|(name, count)| format!("{count} {name}"));
         vec![
-            kind.name.as_str().into(),
+            name.as_str().into(),
             kind.calls.into(),
             bytes(kind.bytes),
             kind.failed.into(),
-            kind.errors.as_str().into(),
-            time(kind.time),
-            kind.kernel.into(),
-            kind.ours.into(),
+            errors.collect::<Vec<_>>().join(", ").into(),
+            time(kind.kernel_ns),
+            kind.kernel_median_ns.into(),
+            kind.ours_median_ns.into(),
         ]
     };
     let head =
@@ -98,12 +99,10 @@ fn kinds(trace: &Trace) -> Markup {
 }
 
 fn memory(trace: &Trace) -> Markup {
-    let head: Vec<String> = COLUMNS.iter().map(|name| name.replace('_', " ")).collect();
-    let head: Vec<&str> =
-        ["kind", "VMAs"].into_iter().chain(head.iter().map(String::as_str)).collect();
-    let line = |memory: &super::Memory| {
-        let bytes = memory.bytes.iter().map(|value| bytes(*value));
-        [memory.kind.as_str().into(), memory.vmas.into()].into_iter().chain(bytes).collect()
+    let head = ["kind", "VMAs", "mapped", "resident", "private dirty", "shared", "swapped", "huge"];
+    let line = |(kind, of): &(String, Memory)| {
+        let all = [of.mapped, of.resident, of.private_dirty, of.shared, of.swapped, of.huge];
+        [kind.as_str().into(), of.vmas.into()].into_iter().chain(all.map(bytes)).collect()
     };
     table("Memory", &head, trace.memory.iter().map(line).collect())
 }
@@ -119,17 +118,18 @@ fn spaces(trace: &Trace) -> Markup {
         "minor faults",
         "major faults",
     ];
-    let line = |space: &super::Space| {
+    let line = |space: &Space| {
         let id = |value: u64| number(value as f64, value.to_string());
+        let usage = space.usage();
         vec![
             id(space.mm),
             id(space.pid),
             space.exe.as_str().into(),
             space.calls.into(),
-            space.vmas.into(),
-            bytes(space.resident),
-            space.minor.into(),
-            space.major.into(),
+            space.vmas_peak.into(),
+            bytes(usage.resident_peak),
+            usage.minor_faults.into(),
+            usage.major_faults.into(),
         ]
     };
     table("Address spaces", &head, trace.spaces.iter().map(line).collect())
@@ -139,7 +139,7 @@ fn spaces(trace: &Trace) -> Markup {
 const MOST: usize = 1000;
 
 fn vmas(peak: &Peak) -> Markup {
-    let line = |region: &super::Region| {
+    let line = |region: &Region| {
         vec![
             number(region.start as f64, format!("{:x}", region.start)),
             bytes(region.bytes),

@@ -6,10 +6,10 @@
 //! boxes have one each. A box below a thousandth, or deeper than 64 callers, is left out: it would
 //! be narrower than a line.
 
-use super::{entries, list};
-use crate::read::{text, whole};
+use crate::read::{empty_if_null, parsed};
 use crate::table::{bytes, grouped, size, table, time};
 use maud::{Markup, html};
+use serde::Deserialize;
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -43,10 +43,11 @@ struct Graph {
 }
 
 /// A place in a program that makes memory calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 struct Site {
     call: String,
-    place: String,
+    site: String,
+    #[serde(default, deserialize_with = "empty_if_null")]
     by: String,
     calls: u64,
     mapped: u64,
@@ -54,12 +55,51 @@ struct Site {
     at_peak: Option<u64>,
     at_end: u64,
     /// The maps that were unmapped, and how long they lived on average, in nanoseconds.
+    #[serde(default)]
     unmapped: u64,
+    #[serde(rename = "lived_ns")]
     lived: Option<u64>,
+}
+
+/// The stacks in the object of a trace.
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    sites: Vec<Site>,
+    #[serde(default)]
+    stacks: Vec<Stack>,
+    /// By measure, in older files.
+    #[serde(default)]
+    folded: BTreeMap<String, Vec<String>>,
+}
+
+/// A stack, with the measures of each call that it made.
+#[derive(Deserialize)]
+struct Stack {
+    /// Why there are no more frames.
+    end: Option<String>,
+    /// The innermost first.
+    #[serde(default)]
+    frames: Vec<StackFrame>,
+    #[serde(default)]
+    counts: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct StackFrame {
+    #[serde(default, deserialize_with = "empty_if_null")]
+    image: String,
+    address: Option<u64>,
+    function: Option<String>,
 }
 
 /// A function: its name, and the file that it is in, if that is known.
 type Function = (String, String);
+
+/// A name in the place of a function that is none of the program's.
+fn bracketed(name: &str) -> Function {
+    (format!("[{name}]"), String::new())
+}
 
 /// A function with what it called.
 #[derive(Clone, Debug, Default)]
@@ -78,35 +118,22 @@ impl Stacks {
         if !value.is_object() {
             return Ok(None);
         }
-        let site = |value: &Value| -> Result<Site, String> {
-            Ok(Site {
-                call: text(value, "call")?,
-                place: text(value, "site")?,
-                by: value["by"].as_str().unwrap_or("").into(),
-                calls: whole(value, "calls")?,
-                mapped: whole(value, "mapped")?,
-                at_peak: value["at_peak"].as_u64(),
-                at_end: whole(value, "at_end")?,
-                unmapped: value["unmapped"].as_u64().unwrap_or(0),
-                lived: value["lived_ns"].as_u64(),
-            })
-        };
-        let mut sites: Vec<Site> = list(value, "sites").map(site).collect::<Result<_, _>>()?;
-        sites.sort_by_key(|site| Reverse((site.at_peak, site.mapped, site.calls)));
-        let mut stacks = Stacks { sites, graphs: Vec::new() };
+        let mut object: Object = parsed(value)?;
+        object.sites.sort_by_key(|site| Reverse((site.at_peak, site.mapped, site.calls)));
+        let mut stacks = Stacks { sites: object.sites, graphs: Vec::new() };
         for (key, title, of_bytes) in MEASURES {
             let mut root = Node::default();
-            if list(value, "stacks").next().is_some() {
-                list(value, "stacks").try_for_each(|stack| root.add_stack(stack, key))?;
-                for (name, bytes) in entries(&value[key]) {
-                    root.insert(
-                        [(format!("[{name}]"), String::new())],
-                        bytes.as_u64().unwrap_or(0),
-                    );
-                }
+            if object.stacks.is_empty() {
+                let mut lines = object.folded.iter().filter(|(of, _)| *of == key);
+                lines.try_for_each(|(_, lines)| {
+                    lines.iter().try_for_each(|line| root.add_line(line))
+                })?;
             } else {
-                list(&value["folded"], key)
-                    .try_for_each(|line| root.add_line(line.as_str().unwrap_or("")))?;
+                object.stacks.iter().try_for_each(|stack| root.add_stack(stack, key))?;
+                // What no stack has.
+                for (name, bytes) in value[key].as_object().into_iter().flatten() {
+                    root.insert([bracketed(name)], bytes.as_u64().unwrap_or(0));
+                }
             }
             if root.value > 0 {
                 stacks.graphs.push(Graph { title, of_bytes, root });
@@ -125,7 +152,7 @@ impl Stacks {
     pub(super) fn show(&self) -> Markup {
         let peak = self.sites.iter().any(|site| site.at_peak.is_some());
         let line = |site: &Site| {
-            let mut line = vec![site.place.as_str().into(), site.by.as_str().into()];
+            let mut line = vec![site.site.as_str().into(), site.by.as_str().into()];
             line.extend([site.call.as_str().into(), site.calls.into()]);
             line.extend(peak.then(|| bytes(site.at_peak.unwrap_or(0))));
             line.extend([bytes(site.mapped), bytes(site.at_end), site.unmapped.into()]);
@@ -151,25 +178,23 @@ impl Stacks {
 }
 
 impl Node {
-    /// Adds a stack of the object, with its value of a measure. Its frames are the innermost first.
-    fn add_stack(&mut self, stack: &Value, measure: &str) -> Result<(), String> {
-        let function = |frame: &Value| -> Result<Function, String> {
-            let file = frame["image"].as_str().unwrap_or("");
-            let file = file.rsplit('/').next().unwrap_or(file).to_owned();
-            Ok(match frame["function"].as_str() {
-                Some(name) => (name.into(), file),
-                None => (format!("{file}+{:#x}", whole(frame, "address")?), file),
-            })
+    /// Adds a stack of the object, with its value of a measure.
+    fn add_stack(&mut self, stack: &Stack, measure: &str) -> Result<(), String> {
+        let function = |frame: &StackFrame| -> Result<Function, String> {
+            let file = frame.image.rsplit('/').next().unwrap_or("");
+            let name = match (&frame.function, frame.address) {
+                (Some(name), _) => name.clone(),
+                (None, Some(address)) => format!("{file}+{address:#x}"),
+                (None, None) => return Err("a frame has neither function nor address".into()),
+            };
+            Ok((name, file.into()))
         };
-        let end = stack["end"].as_str().filter(|end| *end != "root");
-        let end = end.map(|end| Ok((format!("[{end}]"), String::new())));
-        let frames: Vec<&Value> = list(stack, "frames").collect();
-        let frames = end.into_iter().chain(frames.into_iter().rev().map(function));
+        let end = stack.end.as_ref().filter(|end| *end != "root").map(|end| Ok(bracketed(end)));
+        let frames = end.into_iter().chain(stack.frames.iter().rev().map(function));
         let functions = frames.collect::<Result<Vec<_>, _>>()?;
-        for (call, counts) in entries(&stack["counts"]) {
-            let call = (format!("[{call}]"), String::new());
-            let value = counts[measure].as_u64().unwrap_or(0);
-            self.insert(functions.iter().cloned().chain([call]), value);
+        for (call, counts) in &stack.counts {
+            let value = counts.get(measure).and_then(Value::as_u64).unwrap_or(0);
+            self.insert(functions.iter().cloned().chain([bracketed(call)]), value);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! logarithmic, and an insertion or removal changes few nodes. Linux's red-black trees do as much
 //! work.
 
-use super::memory::Of;
+use super::memory::VmaType;
 use alloc::boxed::Box;
 use oorandom::Rand64;
 
@@ -13,7 +13,7 @@ use oorandom::Rand64;
 pub(super) struct Area {
     pub(super) start: usize,
     pub(super) end: usize,
-    pub(super) of: Of,
+    pub(super) of: VmaType,
     /// The page of the file at `start`.
     pub(super) index: usize,
 }
@@ -255,7 +255,7 @@ mod tests {
         for _ in 0..3000 {
             let start = random.rand_range(1..200) as usize;
             let end = start + random.rand_range(1..9) as usize;
-            let area = Area { start, end, of: Of::Nothing, index: 0 };
+            let area = Area { start, end, of: VmaType::Anonymous, index: 0 };
             let at = list.partition_point(|old| old.start < start);
             let next = list.get(at).map_or(usize::MAX, |next| next.start);
             let before = at.checked_sub(1).map_or(0, |at| list[at].end);

@@ -5,7 +5,7 @@
 //! Before a call changes a VMA, it marks it with the number of the writer's turn, and waits until
 //! no fault uses it. A fault that finds the mark takes the lock for reading.
 
-use super::memory::{HEAP, Memory, Of, PAGE, Shared, TOP};
+use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
 use super::pages::{Fault, Pages};
 use super::world::World;
 use crate::error::Error;
@@ -16,7 +16,6 @@ use grace::Concurrent;
 use lock_api::{RawRwLock, RwLock};
 use machine::{Machine, PageSize, VirtAddr};
 use maple::{MapleTree, Nodes, OwnerLock, RefCounted, WriteToken};
-use paging::Mapping;
 
 /// Added to the count while a writer waits for the faults.
 const WRITER: u32 = 1 << 30;
@@ -24,7 +23,7 @@ const WRITER: u32 = 1 << 30;
 struct Vma {
     start: usize,
     end: AtomicUsize,
-    of: Of,
+    of: VmaType,
     /// The page of the file at `start`.
     index: usize,
     /// One while it is in the tree, and one for each fault.
@@ -49,7 +48,7 @@ struct State {
 }
 
 impl Vma {
-    fn new(start: usize, end: usize, of: Of, index: usize) -> Result<RefCounted<Vma>, Error> {
+    fn new(start: usize, end: usize, of: VmaType, index: usize) -> Result<RefCounted<Vma>, Error> {
         let (users, turn) = (AtomicU32::new(1), AtomicU64::new(0));
         let vma = Vma { start, end: AtomicUsize::new(end), of, index, users, turn };
         RefCounted::new(vma).map_err(|error| Error::Tree(error.into()))
@@ -170,11 +169,11 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Call<'_, M, G, R> {
     }
 
     /// Inserts a VMA. An anonymous one before it grows instead; one behind it is taken over.
-    fn add(&mut self, start: usize, end: usize, of: Of) -> Result<(), Error> {
+    fn add(&mut self, start: usize, end: usize, of: VmaType) -> Result<(), Error> {
         let machine = self.space.pages.tables.machine();
         let turn = self.turn;
         let mut tree = self.tree()?;
-        let joins = |vma: &RefCounted<Vma>| of == Of::Nothing && vma.of == of;
+        let joins = |vma: &RefCounted<Vma>| of == VmaType::Anonymous && vma.of == of;
         let after = tree.lookup(end).map(|(_, vma)| vma.to_ref_counted()).filter(joins);
         let before = tree.lookup(start - 1).map(|(_, vma)| vma.to_ref_counted()).filter(joins);
         // Relaxed, here and below: only the holder of the lock stores it.
@@ -212,11 +211,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         self.pages.leave();
     }
 
-    fn walk(&self, at: VirtAddr) -> Option<Mapping> {
+    #[cfg(test)]
+    fn walk(&self, at: VirtAddr) -> Option<paging::Mapping> {
         self.pages.tables.walk(&G::pin()).get(at)
     }
 
-    fn map(&self, at: Option<usize>, len: usize, of: Of) -> Result<usize, Error> {
+    fn map(&self, at: Option<usize>, len: usize, of: VmaType) -> Result<usize, Error> {
         self.write(|call| {
             let start = match at {
                 Some(at) => {
@@ -238,7 +238,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         self.write(|call| {
             let brk = call.state.brk;
             if to > brk {
-                call.add(brk, to, Of::Nothing)?;
+                call.add(brk, to, VmaType::Anonymous)?;
             } else if to < brk {
                 call.clear(to, brk)?;
             }
@@ -282,7 +282,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
                 let mut state = child.right.write();
                 let mut tree = child.tree.writer(&mut state.token)?;
                 tree.store_range(start..=end - 1, copy).map_err(|failed| failed.error)?;
-                if vma.of != Of::Shared {
+                if vma.of != VmaType::SharedFile {
                     self.pages.copy_to(&child.pages, start..end)?;
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::loops::{Cpu, Loop};
 use super::memory::populate;
-use super::{NAME, Way, World};
+use super::{NAME, SpaceKind, World};
 use crate::error::Error;
 use crate::lab::{Lab, OpCost};
 use alloc::format;
@@ -13,7 +13,7 @@ use lock_api::RawRwLockFair;
 use machine::Machine;
 use report::{Report, Row};
 
-/// The counts of an operation, in the order of [`Way::ALL`].
+/// The counts of an operation, in the order of [`SpaceKind::ALL`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
     pub(super) name: &'static str,
@@ -32,13 +32,13 @@ pub(super) fn count<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 
     }
     (lab.progress)(&format!("mm: counting {}", which.name));
     let mut all = [OpCost::default(); 3];
-    for (way, counts) in Way::ALL.into_iter().zip(&mut all) {
+    for (way, counts) in SpaceKind::ALL.into_iter().zip(&mut all) {
         let row = Row::new(NAME, which.name, way.name(), 1, 1);
         let found = lab.on_first(|| {
             let space = way.make::<M, G, R>(world)?;
             populate(&*space)?;
             space.enter();
-            let cpu = Cpu::new(0, 1, false);
+            let cpu = Cpu::new(0);
             let (run, failed) = (Cell::new(0), Cell::new(None));
             let mut prepare = || {
                 if run.get() % which.batch == 0 {

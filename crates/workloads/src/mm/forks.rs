@@ -3,11 +3,11 @@
 //! The baselines copy all tables at the fork. The first write to a page after a fork copies the
 //! page; with ours, the first write below a table copies the table, too.
 
-use super::memory::{Of, PAGE, Shared, populate};
-use super::{NAME, Way, World};
+use super::memory::{PAGE, Shared, VmaType, populate};
+use super::{NAME, SpaceKind, World};
 use crate::error::Error;
 use crate::lab::{Lab, Scale};
-use crate::mean::{Rounds, Timer};
+use crate::timing::{Rounds, Timer};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ fn needed(pages: usize) -> usize {
     pages + pages / 128 + if pages <= WRITTEN { pages } else { 0 } + MORE
 }
 
-/// The medians of a size, in the order of [`Way::ALL`].
+/// The medians of a size, in the order of [`SpaceKind::ALL`].
 pub(super) struct Median {
     pub(super) pages: usize,
     /// Nanoseconds of a fork.
@@ -68,7 +68,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
             instructions: [f64::NAN; 3],
             written: [f64::NAN; 3],
         };
-        for (at, way) in Way::ALL.into_iter().enumerate() {
+        for (at, way) in SpaceKind::ALL.into_iter().enumerate() {
             (lab.progress)(&format!("mm: fork of {} MiB, {}", pages >> 8, way.name()));
             let of_way = Fork { lab, world, way, pages };
             let [fork, written] =
@@ -90,7 +90,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 struct Fork<'f, 'l, M: Machine, G: Concurrent, R> {
     lab: &'f Lab<'l, M, G, R>,
     world: &'f Arc<World<M>>,
-    way: Way,
+    way: SpaceKind,
     pages: usize,
 }
 
@@ -100,7 +100,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
         let space = self.way.make::<M, G, R>(self.world)?;
         populate(&*space)?;
         space.enter();
-        space.map(Some(BASE), self.pages * PAGE, Of::Nothing)?;
+        space.map(Some(BASE), self.pages * PAGE, VmaType::Anonymous)?;
         self.write(&space)?;
         Ok(space)
     }
@@ -122,7 +122,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
             (lab.host.quiet)();
         }
         // Single-stepping a copy of many tables takes minutes, and one of few takes seconds.
-        let (ours, small) = (self.way == Way::Ours, self.pages == SIZES[0]);
+        let (ours, small) = (self.way == SpaceKind::Ours, self.pages == SIZES[0]);
         if ours && small || lab.scale != Scale::LEAST && (ours || small) {
             let row = Row::new(NAME, "fork", self.way.name(), 1, self.pages);
             let child = Cell::new(None);

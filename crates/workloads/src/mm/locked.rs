@@ -3,7 +3,7 @@
 //! Faults hold the lock for reading, calls for writing.
 
 use super::areas::{Area, Areas};
-use super::memory::{HEAP, Memory, Of, PAGE, Shared, TOP};
+use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
 use super::pages::{Fault, Pages};
 use super::world::World;
 use crate::error::Error;
@@ -11,7 +11,6 @@ use alloc::sync::Arc;
 use grace::Concurrent;
 use lock_api::{RawRwLock, RwLock};
 use machine::{Machine, PageSize, VirtAddr};
-use paging::Mapping;
 
 pub(super) struct Locked<M: Machine, G: Concurrent, R: RawRwLock> {
     areas: RwLock<R, State>,
@@ -48,10 +47,10 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Locked<M, 
 
     /// Inserts an area. Anonymous neighbours become one.
     fn add(areas: &mut Areas, new: Area) {
-        if new.of != Of::Nothing {
+        if new.of != VmaType::Anonymous {
             return areas.insert(new);
         }
-        let joins = |area: &&Area| area.of == Of::Nothing;
+        let joins = |area: &&Area| area.of == VmaType::Anonymous;
         let before = areas.last_before(new.start).filter(|area| area.end == new.start);
         let before = before.filter(joins).copied();
         let after = areas.find(new.end).filter(joins).copied();
@@ -75,11 +74,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         self.pages.leave();
     }
 
-    fn walk(&self, at: VirtAddr) -> Option<Mapping> {
+    #[cfg(test)]
+    fn walk(&self, at: VirtAddr) -> Option<paging::Mapping> {
         self.pages.tables.walk(&G::pin()).get(at)
     }
 
-    fn map(&self, at: Option<usize>, len: usize, of: Of) -> Result<usize, Error> {
+    fn map(&self, at: Option<usize>, len: usize, of: VmaType) -> Result<usize, Error> {
         let mut state = self.areas.write();
         let areas = &mut state.areas;
         let start = match at {
@@ -101,7 +101,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         let mut state = self.areas.write();
         let State { areas, brk } = &mut *state;
         if to > *brk {
-            Self::add(areas, Area { start: *brk, end: to, of: Of::Nothing, index: 0 });
+            Self::add(areas, Area { start: *brk, end: to, of: VmaType::Anonymous, index: 0 });
         } else if to < *brk {
             self.clear(areas, to, *brk)?;
         }
@@ -124,7 +124,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         state.areas.each(|area| {
             areas.insert(*area);
             match area.of {
-                Of::Shared => Ok(()),
+                VmaType::SharedFile => Ok(()),
                 _ => self.pages.copy_to(&pages, area.start..area.end),
             }
         })?;

@@ -3,7 +3,7 @@
 //! `malloc2` is missing: its loop allocates and frees 1 KiB, which calls no memory manager. Loops
 //! that touch all of their memory have 4 MiB of it, not 128, so that eight CPUs fit into memory.
 
-use super::memory::{HEAP, Memory, Of, PAGE, STACK};
+use super::memory::{HEAP, Memory, PAGE, STACK, VmaType};
 use crate::error::Error;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -19,22 +19,19 @@ pub(super) struct Loop {
     /// parent.
     pub(super) threads: bool,
     /// Prepares a batch; not timed.
-    pub(super) begin: Step,
-    pub(super) once: Step,
+    pub(super) begin: LoopStep,
+    pub(super) once: LoopStep,
 }
 
 /// What the CPU does in its run with the number `run`.
-type Step = fn(&dyn Memory, &Cpu, run: usize) -> Result<(), Error>;
+type LoopStep = fn(&dyn Memory, &Cpu, run: usize) -> Result<(), Error>;
 
-/// The place of a CPU among those that run a loop.
+/// A CPU that runs a loop. Its pages have tables of their own.
 pub(super) struct Cpu {
-    pub(super) number: usize,
-    /// The CPUs that run the loop in this space.
-    pub(super) of: usize,
-    /// Whether their pages are shuffled. Otherwise each has tables of its own.
-    pub(super) shuffled: bool,
-    /// What was mapped in the last batch.
-    pub(super) chosen: RefCell<Vec<(usize, usize)>>,
+    /// Its number among those that run the loop in this space.
+    number: usize,
+    /// The addresses and lengths that it mapped in the last batch.
+    chosen: RefCell<Vec<(usize, usize)>>,
 }
 
 /// Addresses that nothing else uses.
@@ -49,65 +46,58 @@ const LARGE: usize = 128 << 20;
 const OWN: usize = 512;
 
 impl Cpu {
-    /// A CPU with this number among so many.
-    pub(super) fn new(number: usize, of: usize, shuffled: bool) -> Cpu {
-        Cpu { number, of, shuffled, chosen: RefCell::new(Vec::with_capacity(OWN)) }
+    pub(super) fn new(number: usize) -> Cpu {
+        Cpu { number, chosen: RefCell::new(Vec::with_capacity(OWN)) }
     }
 
     /// The address of this CPU's slot `index` of [`OWN`]. A slot has `spread` pages.
     fn page(&self, index: usize, spread: usize) -> usize {
-        let slot = if self.shuffled {
-            // 2,654,435,761 is odd and not a multiple of small primes, so this is a permutation.
-            let slots = OWN * self.of;
-            ((index * self.of + self.number) as u64 * 2_654_435_761 % slots as u64) as usize
-        } else {
-            self.number * OWN + index
-        };
-        BASE + slot * spread * PAGE
+        BASE + (self.number * OWN + index) * spread * PAGE
     }
 
-    /// Maps up to four pages: where the space chooses, or at a page of this CPU.
-    fn map(&self, memory: &dyn Memory, run: usize, len: usize) -> Result<usize, Error> {
-        let at = self.shuffled.then(|| self.page(run, SPREAD));
-        let at = memory.map(at, len, Of::Nothing)?;
+    /// Maps some pages where the space chooses.
+    fn map(&self, memory: &dyn Memory, len: usize) -> Result<usize, Error> {
+        let at = memory.map(None, len, VmaType::Anonymous)?;
         self.chosen.borrow_mut().push((at, len));
         Ok(at)
     }
 
     /// Maps all pages of this CPU, a page for each slot.
     fn map_all(&self, memory: &dyn Memory, spread: usize) -> Result<(), Error> {
-        if !self.shuffled && spread == 1 {
-            return memory.map(Some(self.page(0, 1)), OWN * PAGE, Of::Nothing).map(drop);
+        if spread == 1 {
+            return memory.map(Some(self.page(0, 1)), OWN * PAGE, VmaType::Anonymous).map(drop);
         }
         let mut pages = 0..OWN;
         pages.try_for_each(|page| {
-            memory.map(Some(self.page(page, spread)), PAGE, Of::Nothing).map(drop)
+            memory.map(Some(self.page(page, spread)), PAGE, VmaType::Anonymous).map(drop)
         })
     }
 }
 
 /// Maps, touches all pages, and unmaps.
-fn touch_all(memory: &dyn Memory, of: Of, pages: usize) -> Result<(), Error> {
+fn touch_all(memory: &dyn Memory, of: VmaType, pages: usize) -> Result<(), Error> {
     let at = memory.map(None, pages * PAGE, of)?;
     (0..pages).try_for_each(|page| memory.fault(at + page * PAGE))?;
     memory.unmap(at, pages * PAGE)
 }
 
-const NOTHING: Step = |_, _, _| Ok(());
+const NOTHING: LoopStep = |_, _, _| Ok(());
 
-const fn page_fault(name: &'static str, pages: usize, once: Step) -> Loop {
+const fn page_fault(name: &'static str, pages: usize, once: LoopStep) -> Loop {
     Loop { name, batch: 1, operations: pages, threads: true, begin: NOTHING, once }
 }
 
-const fn call(name: &'static str, begin: Step, once: Step) -> Loop {
+const fn call(name: &'static str, begin: LoopStep, once: LoopStep) -> Loop {
     Loop { name, batch: 128, operations: 1, threads: true, begin, once }
 }
 
 /// As will-it-scale defines them.
 pub(super) const WILL_IT_SCALE: [Loop; 8] = [
-    page_fault("page_fault1", TOUCHED, |memory, _, _| touch_all(memory, Of::Nothing, TOUCHED)),
-    page_fault("page_fault2", FILE, |memory, _, _| touch_all(memory, Of::Private, FILE)),
-    page_fault("page_fault3", FILE, |memory, _, _| touch_all(memory, Of::Shared, FILE)),
+    page_fault("page_fault1", TOUCHED, |memory, _, _| {
+        touch_all(memory, VmaType::Anonymous, TOUCHED)
+    }),
+    page_fault("page_fault2", FILE, |memory, _, _| touch_all(memory, VmaType::PrivateFile, FILE)),
+    page_fault("page_fault3", FILE, |memory, _, _| touch_all(memory, VmaType::SharedFile, FILE)),
     Loop {
         threads: false,
         ..call("brk1", NOTHING, |memory, _, _| {
@@ -116,16 +106,16 @@ pub(super) const WILL_IT_SCALE: [Loop; 8] = [
         })
     },
     call("mmap1", NOTHING, |memory, _, _| {
-        let at = memory.map(None, LARGE, Of::Nothing)?;
+        let at = memory.map(None, LARGE, VmaType::Anonymous)?;
         memory.unmap(at, LARGE)
     }),
     call("mmap2", NOTHING, |memory, _, _| {
-        let at = memory.map(None, FILE * PAGE, Of::Private)?;
+        let at = memory.map(None, FILE * PAGE, VmaType::PrivateFile)?;
         memory.unmap(at, FILE * PAGE)
     }),
     call("malloc1", NOTHING, |memory, _, _| {
         // The allocator writes the size of the block.
-        let at = memory.map(None, LARGE + PAGE, Of::Nothing)?;
+        let at = memory.map(None, LARGE + PAGE, VmaType::Anonymous)?;
         memory.fault(at)?;
         memory.unmap(at, LARGE + PAGE)
     }),
@@ -145,7 +135,7 @@ pub(super) const WILL_IT_SCALE: [Loop; 8] = [
 
 /// What threads do most that allocate and free: as malloc1, with one page.
 pub(super) const TOUCH: Loop = call("map, touch, unmap", NOTHING, |memory, _, _| {
-    let at = memory.map(None, PAGE, Of::Nothing)?;
+    let at = memory.map(None, PAGE, VmaType::Anonymous)?;
     memory.fault(at)?;
     memory.unmap(at, PAGE)
 });
@@ -154,14 +144,12 @@ pub(super) const TOUCH: Loop = call("map, touch, unmap", NOTHING, |memory, _, _|
 pub(super) const CORTEN: [Loop; 5] = [
     Loop {
         batch: OWN,
-        ..call("mmap 4 pages", unmap_all, |memory, cpu, run| {
-            cpu.map(memory, run, 4 * PAGE).map(drop)
-        })
+        ..call("mmap 4 pages", unmap_all, |memory, cpu, _| cpu.map(memory, 4 * PAGE).map(drop))
     },
     Loop {
         batch: OWN,
-        ..call("mmap and fault 1 page", unmap_all, |memory, cpu, run| {
-            memory.fault(cpu.map(memory, run, PAGE)?)
+        ..call("mmap and fault 1 page", unmap_all, |memory, cpu, _| {
+            memory.fault(cpu.map(memory, PAGE)?)
         })
     },
     Loop {

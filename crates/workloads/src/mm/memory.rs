@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use alloc::sync::Arc;
-use machine::VirtAddr;
-use paging::{Flags, Mapping};
+#[cfg(test)]
+use {machine::VirtAddr, paging::Mapping};
 
 pub(super) const PAGE: usize = 4096;
 /// The end of the addresses that a call chooses from, highest first, as on Linux.
@@ -15,13 +15,13 @@ pub(super) const STACK: usize = 0x7fff_ff00_0000;
 
 /// What a VMA maps. All VMAs are readable and writable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Of {
+pub(super) enum VmaType {
     /// Anonymous memory.
-    Nothing,
+    Anonymous,
     /// Private copies of the file's pages.
-    Private,
+    PrivateFile,
     /// The file's pages.
-    Shared,
+    SharedFile,
 }
 
 /// An address space that several CPUs use at once.
@@ -36,11 +36,12 @@ pub(super) trait Memory: Send + Sync {
     fn tick(&self) {}
 
     /// The page at `at`, as the processor finds it.
+    #[cfg(test)]
     fn walk(&self, at: VirtAddr) -> Option<Mapping>;
 
     /// Maps `len` bytes at `at`, in the place of what is there, or at the highest addresses that
     /// are free. Returns the address.
-    fn map(&self, at: Option<usize>, len: usize, of: Of) -> Result<usize, Error>;
+    fn map(&self, at: Option<usize>, len: usize, of: VmaType) -> Result<usize, Error>;
 
     fn unmap(&self, at: usize, len: usize) -> Result<(), Error>;
 
@@ -57,22 +58,13 @@ pub(super) trait Memory: Send + Sync {
 /// A space and its owners.
 pub(super) type Shared = Arc<dyn Memory>;
 
-/// Accesses a byte as a program does: the processor walks the tables, and faults if the page is
-/// absent or not writable.
-pub(super) fn touch(memory: &dyn Memory, at: usize) -> Result<(), Error> {
-    match memory.walk(VirtAddr::new(at as u64)) {
-        Some(page) if page.attrs.flags.contains(Flags::WRITE) => Ok(()),
-        _ => memory.fault(at),
-    }
-}
-
 /// Maps what most programs have: the program, its libraries, and its stack.
 pub(super) fn populate(memory: &dyn Memory) -> Result<(), Error> {
     let (program, libraries) = (0x5555_5555_4000, TOP + PAGE);
     // A page between two of them, so that none merge.
     for (base, parts, pages) in [(program, 5, 16), (libraries, 16, 64), (STACK, 1, 33)] {
         for part in 0..parts {
-            memory.map(Some(base + part * (pages + 1) * PAGE), pages * PAGE, Of::Nothing)?;
+            memory.map(Some(base + part * (pages + 1) * PAGE), pages * PAGE, VmaType::Anonymous)?;
         }
     }
     Ok(())

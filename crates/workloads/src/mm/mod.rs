@@ -4,7 +4,7 @@
 //! than the loops need. So a difference is that of the protocol, and of the rules.
 
 mod areas;
-mod beside;
+mod contention;
 mod counted;
 mod counts;
 mod forks;
@@ -13,7 +13,6 @@ mod loops;
 mod memory;
 mod ours;
 mod pages;
-mod radix;
 mod rates;
 mod targets;
 #[cfg(test)]
@@ -44,20 +43,20 @@ const NAME: &str = "mm";
 
 /// An implementation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum SpaceKind {
     Locked,
     Counted,
     Ours,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::Locked, Way::Counted, Way::Ours];
+impl SpaceKind {
+    const ALL: [SpaceKind; 3] = [SpaceKind::Locked, SpaceKind::Counted, SpaceKind::Ours];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Locked => "one lock",
-            Way::Counted => "counted VMAs",
-            Way::Ours => "ours",
+            SpaceKind::Locked => "one lock",
+            SpaceKind::Counted => "counted VMAs",
+            SpaceKind::Ours => "ours",
         }
     }
 
@@ -66,9 +65,9 @@ impl Way {
         world: &Arc<World<M>>,
     ) -> Result<Shared, Error> {
         match self {
-            Way::Locked => Locked::<M, G, R>::make(world),
-            Way::Counted => Counted::<M, G, R>::make(world),
-            Way::Ours => Ours::<M, G>::make(world),
+            SpaceKind::Locked => Locked::<M, G, R>::make(world),
+            SpaceKind::Counted => Counted::<M, G, R>::make(world),
+            SpaceKind::Ours => Ours::<M, G>::make(world),
         }
     }
 }
@@ -107,9 +106,7 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
             }
         }
         for which in &CORTEN {
-            for sharing in [Sharing::Threads, Sharing::Shuffled] {
-                medians.extend(measure(lab, world, (which, sharing), report)?);
-            }
+            medians.extend(measure(lab, world, (which, Sharing::Threads), report)?);
         }
         // Single-stepping a fork with its ends takes minutes; `forks` counts the fork alone.
         let single = WILL_IT_SCALE.iter().chain(&CORTEN);
@@ -119,8 +116,7 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         for which in single {
             counts.extend(count(lab, world, which, report)?);
         }
-        beside::measure(lab, world, report)?;
-        radix::measure(lab, world, report)?;
+        contention::measure(lab, world, report)?;
         waits::measure(lab, world, report)?;
         report.targets.extend(targets::of_rates(&medians, lab.at_once));
         report.targets.extend(targets::of_counts(&counts));

@@ -1,13 +1,13 @@
 //! The spaces of `mm`.
 
-use super::memory::{HEAP, Memory, Of, PAGE, Shared, TOP};
+use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
 use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{FrameError, Machine, VirtAddr};
 use mm::{Access, AddressSpace, Backing, Layout, MapFlags, Profile, Shmem, UnmapPolicy};
-use paging::{Mapping, TlbGrace, X86_64L4};
+use paging::{TlbGrace, X86_64L4};
 
 pub(super) struct Ours<M: Machine, G: Concurrent> {
     space: AddressSpace<M, X86_64L4, G>,
@@ -69,16 +69,19 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
         }
     }
 
-    fn walk(&self, at: VirtAddr) -> Option<Mapping> {
+    #[cfg(test)]
+    fn walk(&self, at: VirtAddr) -> Option<paging::Mapping> {
         self.space.walk(&G::pin()).get(at)
     }
 
-    fn map(&self, at: Option<usize>, len: usize, of: Of) -> Result<usize, Error> {
+    fn map(&self, at: Option<usize>, len: usize, of: VmaType) -> Result<usize, Error> {
         let fixed = if at.is_some() { MapFlags::FIXED } else { MapFlags::empty() };
         let (at, prot) = (at.unwrap_or(0), 3);
-        let kind = if of == Of::Shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        let kind = if of == VmaType::SharedFile { MapFlags::SHARED } else { MapFlags::PRIVATE };
         Ok(match of {
-            Of::Nothing => self.space.mmap(at, len, prot, kind | MapFlags::ANONYMOUS | fixed)?,
+            VmaType::Anonymous => {
+                self.space.mmap(at, len, prot, kind | MapFlags::ANONYMOUS | fixed)?
+            }
             _ => {
                 let file = Backing::open(self.file.clone(), true)?;
                 self.space.mmap_object(at, len, prot, kind | fixed, file, 0)?

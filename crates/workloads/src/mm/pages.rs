@@ -4,7 +4,7 @@
 //! again. After a fork, both sides map the pages read-only; the first write copies the page, or
 //! takes it over if it has no other user.
 
-use super::memory::{Of, PAGE};
+use super::memory::{PAGE, VmaType};
 use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Pages<M: Machine, G: Concurrent> {
 #[derive(Clone, Copy)]
 pub(super) struct Fault {
     pub(super) page: VirtAddr,
-    pub(super) of: Of,
+    pub(super) of: VmaType,
     /// The page of the file.
     pub(super) index: usize,
 }
@@ -56,7 +56,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
     pub(super) fn fault(&self, guard: &G::Guard, fault: Fault) -> Result<(), Error> {
         let file = self.world.file.get(fault.index).copied().unwrap_or_default();
         match self.tables.walk(guard).get(fault.page) {
-            None if fault.of == Of::Shared => {
+            None if fault.of == VmaType::SharedFile => {
                 if !self.machine().info(file).is_some_and(machine::FrameInfo::try_get) {
                     return Err(FrameError::NotOurs(file).into());
                 }
@@ -64,7 +64,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
             }
             None => {
                 let new = self.machine().alloc(0, Place::Local)?;
-                self.fill(new, (fault.of == Of::Private).then_some(file))?;
+                self.fill(new, (fault.of == VmaType::PrivateFile).then_some(file))?;
                 self.map(guard, fault.page, new)
             }
             Some(page) if page.attrs.flags.contains(Flags::WRITE) => Ok(()),

@@ -10,11 +10,11 @@
 
 use super::loops::{Cpu, Loop};
 use super::memory::{Memory, Shared, populate};
-use super::{Way, World};
+use super::{SpaceKind, World};
+use crate::barrier::{Watch, at_once};
 use crate::error::Error;
 use crate::lab::Lab;
-use crate::mean::{Rounds, Timer};
-use crate::meeting::{Watch, at_once};
+use crate::timing::{Rounds, Timer};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,8 +32,6 @@ pub(super) const QUIET: usize = 32;
 pub(super) enum Sharing {
     Processes,
     Threads,
-    /// Threads whose pages are shuffled among each other's.
-    Shuffled,
 }
 
 impl Sharing {
@@ -41,7 +39,6 @@ impl Sharing {
         match self {
             Sharing::Processes => "processes",
             Sharing::Threads => "threads",
-            Sharing::Shuffled => "threads, shuffled",
         }
     }
 }
@@ -53,7 +50,7 @@ pub(super) struct Times {
     pub(super) rate: Rounds,
 }
 
-/// The medians of one loop on so many CPUs, in the order of [`Way::ALL`].
+/// The medians of one loop on so many CPUs, in the order of [`SpaceKind::ALL`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Median {
     pub(super) name: &'static str,
@@ -73,7 +70,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
     for cpus in lab.cpus.iter().copied() {
         (lab.progress)(&format!("mm: {} on {cpus} CPUs, {}", which.name, sharing.name()));
         let mut all: [Times; 3] = Default::default();
-        let spaces = Way::ALL.map(|way| spaces(lab, world, way, sharing, cpus));
+        let spaces = SpaceKind::ALL.map(|way| spaces(lab, world, way, sharing, cpus));
         let rounds = |times: &mut [Times; 3]| {
             for _ in 0..lab.scale.rounds {
                 for (spaces, times) in spaces.iter().zip(&mut *times) {
@@ -89,7 +86,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         lab.settle(&world.paging);
         done?;
         let case = format!("{}, {}", which.name, sharing.name());
-        for (way, times) in Way::ALL.into_iter().zip(&all) {
+        for (way, times) in SpaceKind::ALL.into_iter().zip(&all) {
             let row = Row::new(super::NAME, &case, way.name(), cpus, which.operations);
             report.rows.extend(times.time.rows(&row, "time", "ns"));
             report.rows.push(row.with("operations a second", times.rate.median(), ""));
@@ -104,7 +101,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 fn spaces<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
     world: &Arc<World<M>>,
-    way: Way,
+    way: SpaceKind,
     sharing: Sharing,
     cpus: usize,
 ) -> Result<Vec<Shared>, Error> {
@@ -116,7 +113,7 @@ fn spaces<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         };
         match sharing {
             Sharing::Processes => (0..cpus).map(|_| new()).collect(),
-            _ => new().map(|space| (0..cpus).map(|_| Arc::clone(&space)).collect()),
+            Sharing::Threads => new().map(|space| (0..cpus).map(|_| Arc::clone(&space)).collect()),
         }
     })
 }
@@ -134,8 +131,7 @@ pub(super) fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     let length = lab.scale.batches as u64 * 100_000;
     let rate = Mutex::new(0.0);
     let measure = |number: usize, watch: &Watch<'_, M>| {
-        let of = if sharing == Sharing::Processes { 1 } else { cpus };
-        let cpu = Cpu::new(number % of, of, sharing == Sharing::Shuffled);
+        let cpu = Cpu::new(if sharing == Sharing::Processes { 0 } else { number });
         let memory = &*spaces[number];
         memory.enter();
         let timer = Timer::new(lab.time);

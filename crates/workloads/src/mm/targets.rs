@@ -29,7 +29,7 @@ const SPEEDS: [(&str, Sharing, usize, f64); 11] = [
 ];
 
 fn name_of(baseline: usize) -> &'static str {
-    super::Way::ALL[baseline].name()
+    super::SpaceKind::ALL[baseline].name()
 }
 
 /// Ratios of operations a second. Those of threads need CPUs that run at once.

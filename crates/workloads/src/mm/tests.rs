@@ -1,13 +1,13 @@
 //! All implementations do the same, and leave nothing.
 
-use super::memory::{HEAP, Memory, Of, PAGE, Shared, touch};
-use super::{FILE, Way, World, waits, with_world};
+use super::memory::{HEAP, Memory, PAGE, Shared, VmaType};
+use super::{FILE, SpaceKind, World, waits, with_world};
 use crate::error::Error;
 use crate::mm::memory::populate;
 use crate::tests::{find, with_lab};
 use machine::{FrameSource, Memory as _, PageSize, VirtAddr};
 use oorandom::Rand64;
-use paging::Paging;
+use paging::{Flags, Paging};
 use sim::{Bare, BareGrace};
 use std::sync::Arc;
 use std::vec::Vec;
@@ -15,6 +15,15 @@ use std::vec::Vec;
 /// Pages of the window, on both sides of the border of two tables.
 const PAGES: usize = 12;
 const WINDOW: usize = 0x4000_0000 - 6 * PAGE;
+
+/// Accesses a byte as a program does: the processor walks the tables, and faults if the page is
+/// absent or not writable.
+fn touch(memory: &dyn Memory, at: usize) -> Result<(), Error> {
+    match memory.walk(VirtAddr::new(at as u64)) {
+        Some(page) if page.attrs.flags.contains(Flags::WRITE) => Ok(()),
+        _ => memory.fault(at),
+    }
+}
 
 /// Writes a byte as a program does.
 fn store(bare: &Bare, space: &dyn Memory, at: usize, value: u8) -> Result<(), Error> {
@@ -35,7 +44,7 @@ fn load(bare: &Bare, space: &dyn Memory, at: usize) -> Option<u8> {
 }
 
 /// Carries out the random program of a seed. Returns all that it sees.
-fn run(bare: &Bare, way: Way, seed: u64) -> Vec<Option<u8>> {
+fn run(bare: &Bare, way: SpaceKind, seed: u64) -> Vec<Option<u8>> {
     let paging = Paging::try_new(bare.clone(), PageSize::Size1G).unwrap();
     let mut seen = Vec::new();
     bare.on_cpu(0, || {
@@ -51,9 +60,9 @@ fn run(bare: &Bare, way: Way, seed: u64) -> Vec<Option<u8>> {
             let page = below(PAGES);
             let (at, len) = (WINDOW + page * PAGE, (1 + below(4).min(PAGES - 1 - page)) * PAGE);
             match below(12) {
-                0 => drop(space.map(Some(at), len, Of::Nothing).unwrap()),
-                1 => drop(space.map(Some(at), len, Of::Private).unwrap()),
-                2 => drop(space.map(Some(at), len, Of::Shared).unwrap()),
+                0 => drop(space.map(Some(at), len, VmaType::Anonymous).unwrap()),
+                1 => drop(space.map(Some(at), len, VmaType::PrivateFile).unwrap()),
+                2 => drop(space.map(Some(at), len, VmaType::SharedFile).unwrap()),
                 3 => space.unmap(at, len).unwrap(),
                 4 if spaces.len() < 3 => {
                     let child = space.fork().unwrap();
@@ -63,7 +72,7 @@ fn run(bare: &Bare, way: Way, seed: u64) -> Vec<Option<u8>> {
                 5 => space.brk(HEAP + below(3) * PAGE).unwrap(),
                 6 => seen.push(touch(space, HEAP + below(3) * PAGE).is_ok().then_some(0)),
                 7 => {
-                    let at = space.map(None, len, Of::Nothing).unwrap();
+                    let at = space.map(None, len, VmaType::Anonymous).unwrap();
                     seen.push(Some((at / PAGE) as u8));
                     space.fault(at).unwrap();
                     space.unmap(at, len).unwrap();
@@ -95,8 +104,8 @@ fn run(bare: &Bare, way: Way, seed: u64) -> Vec<Option<u8>> {
 fn all_do_the_same_and_leave_nothing() {
     let bare = Bare::new(1, 4096).unwrap();
     for seed in 0..40 {
-        let ours = run(&bare, Way::Ours, seed);
-        for way in [Way::Locked, Way::Counted] {
+        let ours = run(&bare, SpaceKind::Ours, seed);
+        for way in [SpaceKind::Locked, SpaceKind::Counted] {
             let same = run(&bare, way, seed) == ours;
             assert!(same, "seed {seed}: {way:?} differs from ours");
             bare.on_cpu(0, || assert_eq!(bare.free_frames(), 4096, "{way:?} has kept frames"));

@@ -9,10 +9,10 @@ use super::loops::{Cpu, Loop, TOUCH, WILL_IT_SCALE};
 use super::memory::{Shared, populate};
 use super::ours::Ours;
 use super::rates::{QUIET, Sharing, Times, round};
-use super::{NAME, Way, World};
+use super::{NAME, SpaceKind, World};
+use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::lab::Lab;
-use crate::meeting::Meeting;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,10 +23,10 @@ use machine::Machine;
 use report::{Report, Row, Target};
 
 /// The implementations, and ours with grace periods.
-const CASES: [(&str, Option<Way>); 4] = [
-    ("one lock", Some(Way::Locked)),
-    ("counted VMAs", Some(Way::Counted)),
-    ("ours", Some(Way::Ours)),
+const CASES: [(&str, Option<SpaceKind>); 4] = [
+    ("one lock", Some(SpaceKind::Locked)),
+    ("counted VMAs", Some(SpaceKind::Counted)),
+    ("ours", Some(SpaceKind::Ours)),
     (WAITING, None),
 ];
 const WAITING: &str = "ours, grace periods";
@@ -101,17 +101,17 @@ fn count<M: Machine, G: Concurrent, R: Sync>(
     cpus: usize,
 ) -> Result<f64, Error> {
     let times = COUNTED * lab.scale.batches;
-    let meeting = Meeting::new(lab.host.machine, cpus, cpus);
+    let barrier = Barrier::new(lab.host.machine, cpus, cpus);
     let sent = AtomicU64::new(0);
     let work = |number: usize| {
-        let cpu = Cpu::new(number, cpus, false);
+        let cpu = Cpu::new(number);
         memory.enter();
         let mut result = Ok(());
         for run in 0..times {
             if run % QUIET == 0 {
                 (lab.host.quiet)();
                 memory.tick();
-                meeting.wait();
+                barrier.wait();
             }
             if run == 2 * QUIET && number == 0 {
                 // Relaxed: one CPU uses it, and the end of the run orders the last read.
@@ -120,12 +120,12 @@ fn count<M: Machine, G: Concurrent, R: Sync>(
             result = result.and_then(|()| (which.once)(&**memory, &cpu, run));
         }
         // All are there: what the end of a space flushes does not count.
-        meeting.wait();
+        barrier.wait();
         if number == 0 {
             let since = (lab.interrupts)().saturating_sub(sent.load(Ordering::Relaxed));
             sent.store(since, Ordering::Relaxed);
         }
-        meeting.wait();
+        barrier.wait();
         memory.leave();
         result
     };

@@ -15,20 +15,16 @@ pub(super) enum Pattern {
     HotAndCold,
     /// Zipf, and at times a scan of many pages that are used once: a backup.
     Scans,
-    /// One page after the other, more than there is memory for: the worst for LRU.
-    Loop,
 }
 
 impl Pattern {
-    pub(super) const ALL: [Pattern; 4] =
-        [Pattern::Zipf, Pattern::HotAndCold, Pattern::Scans, Pattern::Loop];
+    pub(super) const ALL: [Pattern; 3] = [Pattern::Zipf, Pattern::HotAndCold, Pattern::Scans];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Pattern::Zipf => "zipf",
             Pattern::HotAndCold => "hot and cold",
             Pattern::Scans => "zipf and scans",
-            Pattern::Loop => "loop",
         }
     }
 
@@ -62,7 +58,6 @@ impl Pattern {
                 // Two of ten accesses, in scans of the length of memory.
                 Pattern::Scans if number % (5 * memory) < memory => number % PAGES,
                 Pattern::Scans => zipf(&mut random),
-                Pattern::Loop => number % (memory + memory / 4),
             };
             accesses.push(places[page]);
         }

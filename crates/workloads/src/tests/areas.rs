@@ -83,10 +83,6 @@ fn maps_are_measured_and_leave_nothing() {
         assert_eq!(rows.len(), 10, "{way}");
         assert!(rows.iter().all(|row| row.value > 0.0));
         assert_eq!(find(&report, "allocate, touch, free another's", way, "time").len(), 2);
-        for case in ["a long run, no CPU ticks", "half of it gone, no CPU ticks"] {
-            let rows = find(&report, case, way, "held per byte mapped, nothing waits");
-            assert!(rows.len() == 1 && rows[0].value >= 1.0, "{rows:?}");
-        }
     }
     let published = find(&report, "map, touch, unmap", "lazy, published", "time");
     assert_eq!(published.iter().map(|row| row.value).collect::<Vec<_>>(), [2900.0, 3000.0]);

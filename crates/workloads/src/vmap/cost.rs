@@ -1,6 +1,6 @@
 //! The instructions, locked instructions and cache lines of one operation.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
+use super::{Areas, Implementations, NAME, Rig, with_rig};
 use crate::error::Error;
 use crate::lab::{Lab, Scale};
 use grace::Concurrent;
@@ -20,17 +20,15 @@ pub(crate) fn cost<M: Machine, G: Concurrent, R: Sync>(
 ) -> Result<Report, Error> {
     with_rig(lab, SIZES[1], |rig, report| {
         (lab.progress)("vmap: counting");
-        Both::with(rig, |both| {
-            each(rig, &both.old, BEFORE, report)?;
-            each(rig, &both.nodes, NODES, report)?;
-            each(rig, &both.new, AFTER, report)
+        Implementations::with(rig, |all| {
+            all.each().into_iter().try_for_each(|(name, areas)| each(rig, areas, name, report))
         })
     })
 }
 
 fn each<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     name: &str,
     report: &mut Report,
 ) -> Result<(), Error> {

@@ -4,10 +4,10 @@
 //! machine has CPUs, and a CPU without a processor does not tick. So CPUs keep step: each waits for
 //! the others after some operations, as if all ran at once.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
+use super::{AFTER, Areas, BEFORE, Implementations, NAME, QUIET, Rig, TICKS, with_rig};
+use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::lab::Lab;
-use crate::meeting::Meeting;
 use alloc::format;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
@@ -30,29 +30,31 @@ pub(super) const BATCH: usize = 150;
 pub(crate) fn flushes<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
-    with_rig(lab, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, report)))
+    with_rig(lab, PAGES, |rig, report| Implementations::with(rig, |all| measure(rig, all, report)))
 }
 
 fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    both: &Both<M, G>,
+    all: &Implementations<M, G>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let (cpus, batches) = (rig.lab.host.machine.count(), rig.lab.scale.batches);
     let many = batches * BATCH;
     let few = (batches / 10).max(2);
     (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
-    tell(report, QUIET, BEFORE, cpus, &run(rig, &both.old, few)?);
-    tell(report, QUIET, NODES, cpus, &run(rig, &both.nodes, many)?);
-    let found = run(rig, &both.new, many)?;
-    tell(report, QUIET, AFTER, cpus, &found);
-    let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");
-    report.targets.push(Target::at_most(NAME, target, found.interrupts * 1e4, 1.0));
+    for ((name, areas), times) in all.each().into_iter().zip([few, many, many]) {
+        let found = run(rig, areas, times)?;
+        tell(report, QUIET, name, cpus, &found);
+        if name == AFTER {
+            let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");
+            report.targets.push(Target::at_most(NAME, target, found.interrupts * 1e4, 1.0));
+        }
+    }
     // Otherwise the pages that the run before has left waiting would exceed their limit before the
     // first tick.
-    rig.settle(&both.new);
-    let ticking = || Ok::<_, Error>((run(rig, &both.old, few)?, run(rig, &both.new, many)?));
-    if let Some(found) = both.new.ticking(rig, ticking) {
+    rig.settle(&all.new);
+    let ticking = || Ok::<_, Error>((run(rig, &all.old, few)?, run(rig, &all.new, many)?));
+    if let Some(found) = all.new.ticking(rig, ticking) {
         let (old, new) = found?;
         tell(report, TICKS, BEFORE, cpus, &old);
         tell(report, TICKS, AFTER, cpus, &new);
@@ -80,29 +82,29 @@ fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &Found)
 /// Runs so many operations on each CPU.
 fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     times: usize,
 ) -> Result<Found, Error> {
     let lab = rig.lab;
     let cpus = lab.host.machine.count();
     let (interrupts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let meeting = Meeting::new(lab.host.machine, cpus, cpus);
+    let barrier = Barrier::new(lab.host.machine, cpus, cpus);
     let work = |cpu: usize| {
         rig.inside(areas, || {
             // A CPU that fails still takes part in the barriers.
             let mut result = rig.cycle(areas, cpu, PAGES);
-            meeting.wait();
+            barrier.wait();
             if cpu == 0 {
                 // Relaxed, here and below: one CPU uses them, and the end of the run orders the
                 // last read.
                 interrupts.store((lab.interrupts)(), Ordering::Relaxed);
                 flushes.store((lab.flushes)(), Ordering::Relaxed);
             }
-            meeting.wait();
+            barrier.wait();
             for begun in (0..times).step_by(STEP) {
                 let times = STEP.min(times - begun);
                 result = result.and_then(|()| rig.repeat(times, || rig.cycle(areas, cpu, PAGES)));
-                meeting.wait();
+                barrier.wait();
             }
             if cpu == 0 {
                 let since = |now: u64, then: &AtomicU64| {
@@ -111,7 +113,7 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
                 since((lab.interrupts)(), &interrupts);
                 since((lab.flushes)(), &flushes);
             }
-            meeting.wait();
+            barrier.wait();
             result
         })
     };

@@ -2,13 +2,13 @@
 //!
 //! | part | measures |
 //! |---|---|
-//! | [`times()`] | the time of short maps of all sizes and of areas that other CPUs free; the address space held |
+//! | [`times()`] | the time of short maps of all sizes, of areas of their own, and of areas that other CPUs free |
 //! | [`flushes()`](flushes::flushes) | IPIs and flushes at each unmap, on all CPUs of the machine |
 //! | [`cost()`](cost::cost) | instructions, locked instructions and cache lines of one operation |
 //! | [`work()`](work::work) | instructions of all CPUs for one operation, where an emulator counts them |
 //!
-//! There are two baselines: Linux's areas before 2008 ([`old`]), and those since 6.9, with nodes
-//! and pools of addresses ([`nodes`]).
+//! There are two baselines: Linux's areas before 2008 ([`one_lock`]), and those since 6.9, with
+//! nodes and pools of addresses ([`nodes`]).
 //!
 //! The source is the rewrite of Linux's vmap in 2008. It measured maps of 4 pages that were written
 //! to, on eight CPUs (see [`PUBLISHED`]). As there, all CPUs of the machine are running from the
@@ -17,14 +17,11 @@
 mod areas;
 pub(crate) mod cost;
 pub(crate) mod flushes;
-mod fragments;
 mod frames;
-mod kept;
+mod lazy;
 mod mixed;
-mod new;
 mod nodes;
-mod old;
-mod random;
+mod one_lock;
 mod rig;
 #[cfg(test)]
 mod testing;
@@ -32,9 +29,9 @@ mod times;
 pub(crate) mod work;
 
 pub(crate) use areas::Areas;
-pub(crate) use new::NewAreas;
+pub(crate) use lazy::LazyAreas;
 pub(crate) use nodes::NodeAreas;
-pub(crate) use old::OldAreas;
+pub(crate) use one_lock::OneLockAreas;
 pub(crate) use rig::Rig;
 
 use crate::error::Error;
@@ -67,28 +64,33 @@ const PUBLISHED: [(usize, f64, f64); 4] = [
 /// The number of operations for the baseline, or for anything else that interrupts all CPUs: it
 /// takes longer for each CPU that flushes, and for each that waits for its turn.
 pub(crate) fn fewer(times: usize, cpus: usize) -> usize {
-    times / (4 * cpus * cpus)
+    (times / (4 * cpus * cpus)).max(1)
 }
 
 /// The three implementations, each in addresses of its own.
-struct Both<M: Machine, G: Concurrent> {
-    old: OldAreas<M, G>,
+pub(crate) struct Implementations<M: Machine, G: Concurrent> {
+    old: OneLockAreas<M, G>,
     nodes: NodeAreas<M, G>,
-    new: NewAreas<M, G>,
+    new: LazyAreas<M, G>,
 }
 
-impl<M: Machine, G: Concurrent> Both<M, G> {
+impl<M: Machine, G: Concurrent> Implementations<M, G> {
+    /// The three with their names, in the order in which they are measured.
+    fn each(&self) -> [(&'static str, &dyn Areas); 3] {
+        [(BEFORE, &self.old), (NODES, &self.nodes), (AFTER, &self.new)]
+    }
+
     /// Calls `f` with all three. Unless it fails, nothing is left afterwards.
     fn with<R: Sync>(
         rig: &Rig<'_, '_, M, G, R>,
         f: impl FnOnce(&Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
+        let old = OneLockAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
         let nodes = NodeAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(2)?);
-        let both = Both { old, nodes, new: NewAreas::new(rig, 1)? };
-        let result = f(&both);
-        rig.settle(&both.nodes);
-        both.new.end(rig);
+        let all = Implementations { old, nodes, new: LazyAreas::new(rig, 1)? };
+        let result = f(&all);
+        rig.settle(&all.nodes);
+        all.new.end(rig);
         result
     }
 }
@@ -120,7 +122,7 @@ where
     }
 }
 
-/// Measures times, and the address space held.
+/// Measures times.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some
@@ -129,11 +131,10 @@ pub(crate) fn times<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
     with_rig(lab, times::LARGEST, |rig, report| {
-        Both::with(rig, |both| {
-            times::measure(rig, both, report)?;
-            kept::measure(rig, both, report)?;
-            mixed::measure(rig, both, report)?;
-            fragments::measure(rig, both, report)
+        Implementations::with(rig, |all| {
+            times::short_maps(rig, all, report)?;
+            times::own_areas(rig, all, report)?;
+            mixed::measure(rig, all, report)
         })
     })
 }

@@ -1,14 +1,14 @@
-//! Short maps: pages are mapped, a word is written in each, and they are unmapped.
+//! Maps: pages are mapped, a word is written in each, and they are unmapped.
 //!
 //! With a processor for each CPU, operations a second and processor time agree. With fewer
 //! processors, a CPU that waits for the baseline's lock, or for the answer of another CPU, yields
 //! its processor to that CPU. So the baseline's processor time is too small, and operations a
 //! second compare the implementations on equal processors.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, PUBLISHED, Rig, fewer};
+use super::{AFTER, Areas, BEFORE, Implementations, NAME, PUBLISHED, Rig, fewer};
+use crate::barrier::{Measured, Watch, at_once};
 use crate::error::Error;
-use crate::mean::{Rounds, Timer};
-use crate::meeting::{Taken, Watch, at_once};
+use crate::timing::{Rounds, Timer};
 use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
@@ -22,24 +22,50 @@ pub(super) const LARGEST: usize = 4096;
 const BATCH: usize = 256;
 pub(super) const CASE: &str = "map, touch, unmap";
 
-/// The measurements of one implementation.
+/// The measurements of one implementation, of this name.
 #[derive(Default)]
-struct Times {
-    time: Rounds,
+pub(super) struct Times {
+    name: &'static str,
+    pub(super) time: Rounds,
     rate: Rounds,
 }
 
 impl Times {
-    fn push(&mut self, taken: &Taken, operations: usize) {
+    fn push(&mut self, taken: &Measured, operations: usize) {
         self.time.push(taken.time);
         self.rate.push(operations as f64 / taken.wall as f64 * 1e9);
     }
+
+    /// The rows of its time.
+    pub(super) fn rows(&self, case: &str, cpus: usize, pages: usize) -> [Row; 2] {
+        self.time.rows(&Row::new(NAME, case, self.name, cpus, pages), "time", "ns")
+    }
+}
+
+/// Runs all rounds of the three implementations, in turns. `round` runs so many operations on each
+/// of so many CPUs: `times`, and fewer of the baseline that interrupts all CPUs.
+pub(super) fn in_turns<M: Machine, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    all: &Implementations<M, G>,
+    cpus: usize,
+    times: usize,
+    mut round: impl FnMut(&dyn Areas, usize) -> Result<Measured, Error>,
+) -> Result<[Times; 3], Error> {
+    let mut found: [Times; 3] = Default::default();
+    for _ in 0..rig.lab.scale.rounds {
+        for (found, (name, areas)) in found.iter_mut().zip(all.each()) {
+            let times = if name == BEFORE { fewer(times, cpus) } else { times };
+            found.name = name;
+            found.push(&round(areas, times)?, times * cpus);
+        }
+    }
+    Ok(found)
 }
 
 /// Measures the published size on all numbers of CPUs, the others on the fewest and the most.
-pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
+pub(super) fn short_maps<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    both: &Both<M, G>,
+    three: &Implementations<M, G>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let all = rig.lab.cpus;
@@ -50,11 +76,13 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         let mut fewest: Option<(usize, f64)> = None;
         for (at, cpus) in cpus.iter().copied().enumerate() {
             (rig.lab.progress)(&format!("vmap: {pages} pages on {cpus} CPUs"));
-            let [old, nodes, new] = rounds(rig, both, pages, cpus)?;
-            for (name, times) in [(BEFORE, &old), (NODES, &nodes), (AFTER, &new)] {
-                let row = Row::new(NAME, CASE, name, cpus, pages);
-                report.rows.extend(times.time.rows(&row, "time", "ns"));
-                report.rows.push(row.with("operations a second", times.rate.median(), ""));
+            let times = (rig.lab.scale.batches * BATCH / pages).max(1);
+            let round = |areas: &dyn Areas, times| round(rig, areas, pages, cpus, times);
+            let [old, nodes, new] = in_turns(rig, three, cpus, times, round)?;
+            for found in [&old, &nodes, &new] {
+                report.rows.extend(found.rows(CASE, cpus, pages));
+                let row = Row::new(NAME, CASE, found.name, cpus, pages);
+                report.rows.push(row.with("operations a second", found.rate.median(), ""));
             }
             if pages != SIZES[0] {
                 continue;
@@ -74,6 +102,33 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
             let target = format!("time of short maps, of that of nodes, {cpus} CPUs");
             report.targets.push(Target::at_most(NAME, target, new.time.times(&nodes.time), 1.0));
         }
+    }
+    Ok(())
+}
+
+/// Measures areas of their own for given frames, as drivers make them, on all numbers of CPUs.
+/// Per-CPU blocks do not serve these.
+pub(super) fn own_areas<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    three: &Implementations<M, G>,
+    report: &mut Report,
+) -> Result<(), Error> {
+    const PAGES: usize = SIZES[0];
+    for cpus in rig.lab.cpus.iter().copied() {
+        (rig.lab.progress)(&format!("vmap: areas of {PAGES} pages on {cpus} CPUs"));
+        let times = rig.lab.scale.batches * 16;
+        let [old, nodes, new] = in_turns(rig, three, cpus, times, |areas, times| {
+            round_of(rig, areas, cpus, times, |cpu| {
+                let at = areas.keep(rig.frames(PAGES))?;
+                rig.touch(at, PAGES, cpu)?;
+                areas.give_up(at)
+            })
+        })?;
+        for found in [&old, &nodes, &new] {
+            report.rows.extend(found.rows("vmap, touch, vunmap", cpus, PAGES));
+        }
+        let target = format!("time of areas of their own, of that of nodes, {cpus} CPUs");
+        report.targets.push(Target::at_most(NAME, target, new.time.times(&nodes.time), 1.0));
     }
     Ok(())
 }
@@ -101,43 +156,24 @@ fn targets(
     targets
 }
 
-/// Runs all rounds of one size, the three implementations in turns.
-fn rounds<M: Machine + Translated, G: Concurrent, R: Sync>(
-    rig: &Rig<'_, '_, M, G, R>,
-    both: &Both<M, G>,
-    pages: usize,
-    cpus: usize,
-) -> Result<[Times; 3], Error> {
-    let mut all: [Times; 3] = Default::default();
-    let [old, nodes, new] = &mut all;
-    let times = (rig.lab.scale.batches * BATCH / pages).max(1);
-    let fewer = fewer(times, cpus).max(1);
-    for _ in 0..rig.lab.scale.rounds {
-        old.push(&round(rig, &both.old, pages, cpus, fewer)?, fewer * cpus);
-        nodes.push(&round(rig, &both.nodes, pages, cpus, times)?, times * cpus);
-        new.push(&round(rig, &both.new, pages, cpus, times)?, times * cpus);
-    }
-    Ok(all)
-}
-
 pub(super) fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     pages: usize,
     cpus: usize,
     times: usize,
-) -> Result<Taken, Error> {
+) -> Result<Measured, Error> {
     round_of(rig, areas, cpus, times, |cpu| rig.cycle(areas, cpu, pages))
 }
 
 /// Runs so many operations on each of so many CPUs.
 pub(super) fn round_of<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
+    areas: &dyn Areas,
     cpus: usize,
     times: usize,
     operation: impl Fn(usize) -> Result<(), Error> + Sync,
-) -> Result<Taken, Error> {
+) -> Result<Measured, Error> {
     let measure = |cpu: usize, watch: &Watch<'_, M>| {
         rig.inside(areas, || {
             let timer = Timer::new(rig.lab.time);
@@ -162,7 +198,7 @@ mod tests {
     fn times_of_cpus_in_turns_are_no_targets() {
         let times = |time: f64| {
             let mut times = Times::default();
-            times.push(&Taken { time, together: true, wall: time as u64 }, 8);
+            times.push(&Measured { time, together: true, wall: time as u64 }, 8);
             times
         };
         let of = |at_once| targets(at_once, 8, (1, 10.0), &times(3000.0), &times(12.0));

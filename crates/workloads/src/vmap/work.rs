@@ -7,7 +7,7 @@
 
 use super::flushes::BATCH;
 use super::times::{CASE, round};
-use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
+use super::{Implementations, NAME, Rig, with_rig};
 use crate::error::Error;
 use crate::lab::Lab;
 use alloc::format;
@@ -32,12 +32,14 @@ pub(crate) fn work<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
     how: &str,
 ) -> Result<Report, Error> {
-    with_rig(lab, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, how, report)))
+    with_rig(lab, PAGES, |rig, report| {
+        Implementations::with(rig, |all| measure(rig, all, how, report))
+    })
 }
 
 fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    both: &Both<M, G>,
+    all: &Implementations<M, G>,
     how: &str,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -46,14 +48,16 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let mut fewest = None;
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {
         (rig.lab.progress)(&format!("vmap: work of {cpus} CPUs, {how}"));
-        let old = of_each(rig, &both.old, cpus, (times / MORE).max(1))?;
-        let nodes = of_each(rig, &both.nodes, cpus, times)?;
-        let new = of_each(rig, &both.new, cpus, times)?;
         let case = format!("{CASE}, {how}");
-        for (name, value) in [(BEFORE, old), (NODES, nodes), (AFTER, new)] {
+        let mut found = [f64::NAN; 3];
+        let each = all.each().into_iter().zip([(times / MORE).max(1), times, times]);
+        for (((name, areas), times), value) in each.zip(&mut found) {
+            let wall = round(rig, areas, PAGES, cpus, times)?.wall;
+            *value = wall as f64 / (times * cpus) as f64;
             let row = Row::new(NAME, &case, name, cpus, PAGES);
-            report.rows.push(row.with("instructions of all CPUs", value, ""));
+            report.rows.push(row.with("instructions of all CPUs", *value, ""));
         }
+        let [old, _, new] = found;
         let fewest = *fewest.get_or_insert(new);
         if at + 1 == rig.lab.cpus.len() {
             let target = format!("times less work than the old way, {cpus} CPUs, {how}");
@@ -65,15 +69,4 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         }
     }
     Ok(())
-}
-
-/// Instructions of each operation, of so many on each CPU.
-fn of_each<M: Machine + Translated, G: Concurrent, R: Sync>(
-    rig: &Rig<'_, '_, M, G, R>,
-    areas: &impl Areas,
-    cpus: usize,
-    times: usize,
-) -> Result<f64, Error> {
-    let taken = round(rig, areas, PAGES, cpus, times)?;
-    Ok(taken.wall as f64 / (times * cpus) as f64)
 }

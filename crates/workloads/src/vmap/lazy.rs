@@ -9,12 +9,12 @@ use machine::{Frame, Machine, SharedAccess, VirtAddr};
 use paging::{Attrs, X86_64L4};
 
 /// A space for areas, and the TLB grace periods of the machine.
-pub(crate) struct NewAreas<M: Machine, G: Concurrent> {
+pub(crate) struct LazyAreas<M: Machine, G: Concurrent> {
     vmap: Vmap<M, X86_64L4, G>,
     tlb_grace: Arc<TlbGrace<M>>,
 }
 
-impl<M: Machine, G: Concurrent> NewAreas<M, G> {
+impl<M: Machine, G: Concurrent> LazyAreas<M, G> {
     /// Areas in a part of the rig's addresses.
     pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
         let space = rig.part(part)?;
@@ -26,7 +26,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
             // called `idle_exit`.
             unsafe { Vmap::try_new(tables, Arc::clone(&tlb_grace), space, Options::default()) }
         })?;
-        Ok(NewAreas { vmap, tlb_grace })
+        Ok(LazyAreas { vmap, tlb_grace })
     }
 
     /// Calls `f` with areas in a part of the addresses, and drops them on a CPU afterwards.
@@ -63,7 +63,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
     }
 }
 
-impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
+impl<M: Machine, G: Concurrent> Areas for LazyAreas<M, G> {
     fn enter(&self) {
         self.tlb_grace.idle_exit();
     }

@@ -27,7 +27,7 @@ use spin::mutex::SpinMutex;
 const GUARD: u64 = 4096;
 
 /// Areas in a range of the kernel's half.
-pub(crate) struct OldAreas<M: Machine, G: Concurrent> {
+pub(crate) struct OneLockAreas<M: Machine, G: Concurrent> {
     tables: Arc<PageTables<M, X86_64L4, G>>,
     list: SpinMutex<List>,
 }
@@ -113,12 +113,12 @@ impl Drop for List {
     }
 }
 
-impl<M: Machine, G: Concurrent> OldAreas<M, G> {
+impl<M: Machine, G: Concurrent> OneLockAreas<M, G> {
     /// Areas in this range, which nothing else uses.
     pub(crate) fn new(tables: Arc<PageTables<M, X86_64L4, G>>, range: VirtRange) -> Self {
         let start = range.start().get();
         let list = SpinMutex::new(List { start, end: start + range.len(), first: None });
-        OldAreas { tables, list }
+        OneLockAreas { tables, list }
     }
 
     /// Makes an area of these frames. `own` are those that the area frees.
@@ -147,7 +147,7 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
     }
 }
 
-impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
+impl<M: Machine, G: Concurrent> Areas for OneLockAreas<M, G> {
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
         self.keep(frames)
     }

@@ -18,18 +18,18 @@ use machine::{Machine, Program};
 const TOGETHER: f64 = 0.9;
 
 /// A barrier for CPUs, and the count of those that still measure.
-pub(crate) struct Meeting<'m, M> {
+pub(crate) struct Barrier<'m, M> {
     machine: &'m M,
     expected: usize,
     arrived: AtomicUsize,
     measuring: AtomicUsize,
 }
 
-impl<'m, M: Machine> Meeting<'m, M> {
+impl<'m, M: Machine> Barrier<'m, M> {
     /// For so many CPUs.
     pub(crate) fn new(machine: &'m M, expected: usize, measuring: usize) -> Self {
         let measuring = AtomicUsize::new(measuring);
-        Meeting { machine, expected, arrived: AtomicUsize::new(0), measuring }
+        Barrier { machine, expected, arrived: AtomicUsize::new(0), measuring }
     }
 
     /// Waits until all CPUs have arrived as often as this one. All of them must be running.
@@ -43,7 +43,7 @@ impl<'m, M: Machine> Meeting<'m, M> {
         }
     }
 
-    /// Whether no CPU measures any more: the end for the CPUs that run beside.
+    /// Whether no CPU measures any more: the end of programs in the background.
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: only the number counts.
         self.measuring.load(Ordering::Relaxed) == 0
@@ -59,7 +59,7 @@ struct Stay {
 
 /// Marks the beginning and the end of a CPU's measurement.
 pub(crate) struct Watch<'m, M> {
-    meeting: &'m Meeting<'m, M>,
+    barrier: &'m Barrier<'m, M>,
     time: fn() -> u64,
     clock: fn() -> u64,
     began: Cell<Option<(u64, u64)>>,
@@ -74,7 +74,7 @@ impl<M: Machine> Watch<'_, M> {
     /// Waits for all CPUs, then begins. Later calls do nothing.
     pub(crate) fn start(&self) {
         if self.began.get().is_none() {
-            self.meeting.wait();
+            self.barrier.wait();
             self.began.set(Some(self.now()));
         }
     }
@@ -88,7 +88,7 @@ impl<M: Machine> Watch<'_, M> {
 }
 
 /// The result of CPUs that have measured at once.
-pub(crate) struct Taken {
+pub(crate) struct Measured {
     /// The mean of the values that they returned.
     pub(crate) time: f64,
     /// Whether each CPU had a processor to itself while the others ran.
@@ -97,35 +97,35 @@ pub(crate) struct Taken {
     pub(crate) wall: u64,
 }
 
-/// A program that runs beside the CPUs that measure. It starts its watch when it is ready, and ends
-/// when the meeting is over.
-pub(crate) type Beside<'a, M, E> =
-    Box<dyn FnOnce(&Meeting<'_, M>, &Watch<'_, M>) -> Result<(), E> + Send + 'a>;
+/// A program that runs while CPUs measure. It starts its watch when it is ready, and ends
+/// when the barrier is over.
+pub(crate) type Background<'a, M, E> =
+    Box<dyn FnOnce(&Barrier<'_, M>, &Watch<'_, M>) -> Result<(), E> + Send + 'a>;
 
-/// Runs `measure` on the first `cpus` CPUs, and each program of `beside` on one more CPU meanwhile.
+/// Runs `measure` on the first `cpus` CPUs, and each program of `background` on one more CPU.
 /// `measure` gets the CPU's number and a watch, and starts the watch when it is ready.
 pub(crate) fn at_once<M: Machine, G: Concurrent, R, E: Send>(
     lab: &Lab<'_, M, G, R>,
     cpus: usize,
     measure: impl Fn(usize, &Watch<'_, M>) -> Result<f64, E> + Sync,
-    beside: Vec<Beside<'_, M, E>>,
-) -> Result<Taken, E> {
-    let threads = cpus + beside.len();
-    let meeting = Meeting::new(lab.host.machine, threads, cpus);
+    background: Vec<Background<'_, M, E>>,
+) -> Result<Measured, E> {
+    let threads = cpus + background.len();
+    let barrier = Barrier::new(lab.host.machine, threads, cpus);
     let mut measured: Vec<_> = (0..cpus).map(|_| (Ok(0.0), Stay::default())).collect();
-    let mut ran: Vec<_> = beside.iter().map(|_| (Ok(()), Stay::default())).collect();
-    let (meeting_of_all, measure) = (&meeting, &measure);
+    let mut ran: Vec<_> = background.iter().map(|_| (Ok(()), Stay::default())).collect();
+    let (barrier_of_all, measure) = (&barrier, &measure);
     let mut programs: Vec<Program<'_>> = Vec::with_capacity(threads);
     for (cpu, result) in measured.iter_mut().enumerate() {
         programs.push(Box::new(move || {
-            *result = stay(lab, meeting_of_all, |watch| measure(cpu, watch));
+            *result = stay(lab, barrier_of_all, |watch| measure(cpu, watch));
             // Relaxed: only the number counts.
-            meeting_of_all.measuring.fetch_sub(1, Ordering::Relaxed);
+            barrier_of_all.measuring.fetch_sub(1, Ordering::Relaxed);
         }));
     }
-    for (program, result) in beside.into_iter().zip(&mut ran) {
+    for (program, result) in background.into_iter().zip(&mut ran) {
         programs.push(Box::new(move || {
-            *result = stay(lab, meeting_of_all, |watch| program(meeting_of_all, watch));
+            *result = stay(lab, barrier_of_all, |watch| program(barrier_of_all, watch));
         }));
     }
     (lab.host.run)(programs);
@@ -141,17 +141,17 @@ pub(crate) fn at_once<M: Machine, G: Concurrent, R, E: Send>(
     let wall = ended.saturating_sub(began);
     let busy = |stay: &Stay| stay.ended.0.saturating_sub(stay.began.0) as f64;
     let together = stays.iter().all(|stay| busy(stay) >= TOGETHER * wall as f64);
-    Ok(Taken { time, together, wall })
+    Ok(Measured { time, together, wall })
 }
 
 /// Runs a program, and records when it measured.
 fn stay<M: Machine, G: Concurrent, R, T>(
     lab: &Lab<'_, M, G, R>,
-    meeting: &Meeting<'_, M>,
+    barrier: &Barrier<'_, M>,
     program: impl FnOnce(&Watch<'_, M>) -> T,
 ) -> (T, Stay) {
     let (began, ended) = (Cell::new(None), Cell::new(None));
-    let watch = Watch { meeting, time: lab.time, clock: lab.clock, began, ended };
+    let watch = Watch { barrier, time: lab.time, clock: lab.clock, began, ended };
     let result = program(&watch);
     // The other CPUs wait for this one even if it failed before it was ready.
     watch.start();

@@ -2,11 +2,11 @@
 
 use super::loops::{CORTEN, Cpu, WILL_IT_SCALE};
 use super::memory::{Shared, populate};
-use super::{NAME, Way, World};
+use super::{NAME, SpaceKind, World};
+use crate::barrier::{Background, Watch, at_once};
 use crate::error::Error;
 use crate::lab::Lab;
-use crate::mean::{Rounds, Timer};
-use crate::meeting::{Beside, Watch, at_once};
+use crate::timing::{Rounds, Timer};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         return Ok(());
     }
     (lab.progress)("mm: faults beside a CPU that maps and unmaps");
-    for way in Way::ALL {
+    for way in SpaceKind::ALL {
         let mut times: [Rounds; 2] = Default::default();
         for _ in 0..lab.scale.rounds {
             for (times, beside) in times.iter_mut().zip([false, true]) {
@@ -40,7 +40,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         let ratio = times[1].times(&times[0]);
         let row = Row::new(NAME, "faults beside a mapper", way.name(), 1, 1);
         report.rows.push(row.with("of the time alone", ratio, ""));
-        if way == Way::Ours && lab.at_once {
+        if way == SpaceKind::Ours && lab.at_once {
             let target = "time of a fault beside a mapper, of that alone";
             report.targets.push(Target::at_most(NAME, target, ratio, 1.15));
         }
@@ -52,7 +52,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
     world: &Arc<World<M>>,
-    way: Way,
+    way: SpaceKind,
     beside: bool,
 ) -> Result<f64, Error> {
     let find = |name| CORTEN.iter().chain(&WILL_IT_SCALE).find(|which| which.name == name);
@@ -65,7 +65,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         Ok::<_, Error>(space)
     })?;
     let measure = |_: usize, watch: &Watch<'_, M>| {
-        let cpu = Cpu::new(0, 1, false);
+        let cpu = Cpu::new(0);
         space.enter();
         let timer = Timer::new(lab.time);
         let mut times = Rounds::default();
@@ -83,14 +83,14 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         space.leave();
         result.map(|()| times.median())
     };
-    let mut others: Vec<Beside<'_, M, Error>> = Vec::new();
+    let mut others: Vec<Background<'_, M, Error>> = Vec::new();
     if beside {
-        others.push(Box::new(|meeting, watch| {
-            let cpu = Cpu::new(1, 2, false);
+        others.push(Box::new(|barrier, watch| {
+            let cpu = Cpu::new(1);
             space.enter();
             watch.start();
             let mut result = Ok(());
-            while !meeting.is_over() && result.is_ok() {
+            while !barrier.is_over() && result.is_ok() {
                 result = (maps.once)(&*space, &cpu, 0);
                 (lab.host.quiet)();
             }
