@@ -66,14 +66,7 @@ fn huge_pages() {
         space.write(FAR + PAGE, &[4]).unwrap();
         space.madvise(FAR, HUGE, Advice::Collapse).unwrap();
         assert_eq!((space.resident(FAR..FAR + HUGE), byte(space, FAR + PAGE)), (512, 4));
-        let move_it = RemapRequest {
-            addr: FAR,
-            old_len: HUGE,
-            new_len: HUGE,
-            may_move: true,
-            fixed: Some(AT),
-            dont_unmap: None,
-        };
+        let move_it = RemapRequest::moving(FAR, HUGE, AT);
         assert_eq!(space.mremap(move_it), Ok(AT));
         assert_eq!(byte(space, AT + PAGE), 4);
     });

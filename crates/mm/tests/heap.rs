@@ -1,17 +1,14 @@
 //! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
 //! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
 
-#[path = "common/failing_heap.rs"]
+#[path = "../../vma/tests/common/failing_heap.rs"]
 mod failing_heap;
 #[path = "common/ram.rs"]
 mod ram;
 
-use std::{
-    fmt::Write,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt::Write, sync::Arc};
 
-use failing_heap::{refusing, with_heap};
+use failing_heap::{alone, refusing, with_heap};
 use machine::{Asid, Frame, FrameRange, FrameSource, PageSize};
 use mm::*;
 use paging::{Cache, Paging, TlbGrace, X86_64L4};
@@ -26,9 +23,6 @@ const FRAMES: u64 = 512;
 const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
-
-/// The threads of the tests share a pool of nodes, so one of them at a time measures.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Swap in memory, which itself does not fail.
 #[derive(Default)]
@@ -163,7 +157,7 @@ fn each_allocation_fails(
     is_whole: bool,
     call: impl Fn(&World) -> Result<(), Error>,
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut failures = 0;
     for (grace, all) in [(false, false), (false, true), (true, true)] {
         for nth in 0.. {
@@ -214,7 +208,8 @@ fn calls_that_change_vmas() {
     });
     let fixed = Some(FAR);
     let (addr, old_len, new_len) = (AT, 4 * PAGE, 5 * PAGE);
-    let move_it = RemapRequest { addr, old_len, new_len, may_move: true, fixed, dont_unmap: None };
+    let move_it =
+        RemapRequest { addr, old_len, new_len, may_move: true, fixed, ..RemapRequest::default() };
     run("mremap", 2, &|space| space.mremap(move_it).map(drop));
     let modes = UserFaultModes::MISSING | UserFaultModes::WP;
     run("register", 1, &|space| space.userfault_register(AT + PAGE, PAGE, modes, Uffd::new(1)));

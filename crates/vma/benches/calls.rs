@@ -59,7 +59,7 @@ fn ranges(vmas: usize) -> impl Iterator<Item = (usize, usize)> {
 
 fn request(len: usize, prot: u32) -> MapRequest<File> {
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    MapRequest { addr: 0, len, prot, flags, file: None, offset: 0, driver_flags: None }
+    MapRequest { flags, ..MapRequest::anonymous(len, prot) }
 }
 
 fn space(vmas: usize) -> Space {

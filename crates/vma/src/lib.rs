@@ -54,6 +54,8 @@
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(
@@ -100,7 +102,7 @@ mod watch;
 pub use advise::Advice;
 pub use anon::Touched;
 pub use error::Error;
-pub use file::{MappedFile, Placement};
+pub use file::{MappedFile, NoFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
 pub use host::{Enters, Host, SpaceId, Work};
 pub use limits::{Limits, Sizes};

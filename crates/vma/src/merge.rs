@@ -131,9 +131,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The result of merging a new VMA at `start..end` with its neighbours; `None` if none joins.
     /// The new VMA replaces the contents of the range, so a neighbour that reaches into the range
     /// counts from its edge. `right` is the VMA at `end`.

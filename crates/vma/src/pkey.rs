@@ -56,9 +56,7 @@ impl Pkeys {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// pkey_alloc(2): allocates the lowest free protection key. The rights that a thread has with
     /// it are the host's task. Constant time.
     ///

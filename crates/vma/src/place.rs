@@ -52,9 +52,7 @@ impl<F> Found<'_, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
     /// stack and for each range that waits in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {

@@ -10,7 +10,6 @@ use std::{
 
 use common::{File, PAGE, anonymous, of_file, space};
 use grace::{Epoch, Reclaim};
-use maple::NodeAlloc;
 use vma::{
     AddressSpace, Advice, Area, Error, Host, Layout, MapFlags, Profile, RemapRequest, Step, Uffd,
     VmFlags, Vma, Work,
@@ -25,11 +24,11 @@ fn page(n: usize) -> usize {
 /// Calls `work` with the name of each method and its range.
 struct Each<W>(W);
 
-impl<W, R: Reclaim, A: NodeAlloc> Host<File, R, A> for Each<W>
+impl<W, R: Reclaim> Host<File, R> for Each<W>
 where
     W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags),
 {
-    fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
         step.hold()?;
         step.close(false)?;
         let none = VmFlags::empty();
@@ -73,14 +72,7 @@ fn the_parts_beside_a_moved_one_are_written_apart() {
     // The area that the part joins is no longer registered: its contents change with the move.
     let uffd = Uffd { id: 1, follows_fork: false, follows_remap: false };
     space.write().watch(page(0), 10 * PAGE, VmFlags::UFFD_MISSING, uffd).unwrap();
-    let part = RemapRequest {
-        addr: page(4),
-        old_len: 2 * PAGE,
-        new_len: 2 * PAGE,
-        may_move: true,
-        fixed: Some(page(10)),
-        dont_unmap: None,
-    };
+    let part = RemapRequest::moving(page(4), 2 * PAGE, page(10));
     space.write().with_host(&mut nothing).mremap(part).unwrap();
     assert_eq!(space.write().count(), 2);
     first_write(&space, page(0));

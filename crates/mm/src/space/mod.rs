@@ -58,8 +58,7 @@ pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 pub(crate) type Right<'a, M, G> = vma::Right<'a, Backing<M>, G>;
 
 /// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
-pub type Calls<'w, 'h, 'a, M, F, G> =
-    vma::Writer<'w, Backing<M>, G, maple::Nodes, &'h mut Hook<'a, M, F, G>>;
+pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut Hook<'a, M, F, G>>;
 
 /// An address space with pages: the memory of a program.
 ///

@@ -48,7 +48,7 @@ fn an_object_of_another_machine_is_refused() {
 
 fn anonymous_at(addr: usize) -> MapRequest<Backing<Sim>> {
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
-    MapRequest { addr, len: PAGE, prot: 3, flags, file: None, offset: 0, driver_flags: None }
+    MapRequest { addr, flags, ..MapRequest::anonymous(PAGE, 3) }
 }
 
 /// The pages of a space serve no other VMAs: those of a copy could give pages rights that the

@@ -129,14 +129,7 @@ impl<F: Format> Process<F> {
                 if !one || (from < to_end && to < end) {
                     return;
                 }
-                let moved = space.mremap(RemapRequest {
-                    addr: at(from),
-                    old_len: len * PAGE,
-                    new_len: len * PAGE,
-                    may_move: true,
-                    fixed: Some(at(to)),
-                    dont_unmap: None,
-                });
+                let moved = space.mremap(RemapRequest::moving(at(from), len * PAGE, at(to)));
                 // Two VMAs with the same rights may stay apart.
                 if moved.is_err() {
                     let gone = space.munmap(at(to), len * PAGE);

@@ -211,14 +211,7 @@ impl World<'_> {
                 if from == to || window[from].is_none() {
                     return;
                 }
-                let request = RemapRequest {
-                    addr: at(from),
-                    old_len: PAGE,
-                    new_len: PAGE,
-                    may_move: true,
-                    fixed: Some(at(to)),
-                    dont_unmap: None,
-                };
+                let request = RemapRequest::moving(at(from), PAGE, at(to));
                 space.mremap(request).unwrap();
                 window[to] = window[from].take();
             }

@@ -110,14 +110,11 @@ fn writes_are_kept_beside_cuts_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) 
                             5 => vma_error(space.madvise(page, len, Advice::GuardRemove)),
                             _ => vma_error(
                                 space
-                                    .mremap(RemapRequest {
-                                        addr: page,
-                                        old_len: len,
-                                        new_len: len,
-                                        may_move: true,
-                                        fixed: Some(AT + 4 * HUGE + 7 * PAGE),
-                                        dont_unmap: None,
-                                    })
+                                    .mremap(RemapRequest::moving(
+                                        page,
+                                        len,
+                                        AT + 4 * HUGE + 7 * PAGE,
+                                    ))
                                     .map(drop),
                             ),
                         }
@@ -276,14 +273,7 @@ fn touch_beside_a_cut<F: Format>(
                     (0, 1) => space.mprotect(half, len, 1, None).unwrap(),
                     (0, 2) => space.madvise(half, len, Advice::DontNeed).unwrap(),
                     (0, _) => {
-                        let moved = space.mremap(RemapRequest {
-                            addr: half,
-                            old_len: len,
-                            new_len: len,
-                            may_move: true,
-                            fixed: Some(moved),
-                            dont_unmap: None,
-                        });
+                        let moved = space.mremap(RemapRequest::moving(half, len, moved));
                         moved.map(drop).unwrap();
                     }
                     _ => {
@@ -330,14 +320,7 @@ fn a_split_beside_a_move() {
                     store(sim, space, AT, 1).unwrap();
                     let child = space.fork(Asid(2)).unwrap();
                     go.store(1, Ordering::Release);
-                    let moved = space.mremap(RemapRequest {
-                        addr: AT,
-                        old_len: HUGE,
-                        new_len: HUGE,
-                        may_move: true,
-                        fixed: Some(AT + 4 * HUGE),
-                        dont_unmap: None,
-                    });
+                    let moved = space.mremap(RemapRequest::moving(AT, HUGE, AT + 4 * HUGE));
                     assert_eq!(moved, Ok(AT + 4 * HUGE));
                     let found = load(sim, space, AT + 4 * HUGE);
                     assert!(matches!(found, Ok(1 | 2)), "{found:?}");
@@ -374,14 +357,7 @@ fn writes_are_kept_beside_moves_of_whole_pages() {
                     for turn in 0..4 {
                         let child = (seed % 2 == 1 && turn == 1).then(|| space.fork(Asid(2)));
                         let (from, to) = if turn % 2 == 0 { (0, away) } else { (away, 0) };
-                        let moved = space.mremap(RemapRequest {
-                            addr: AT + from,
-                            old_len: HUGE,
-                            new_len: HUGE,
-                            may_move: true,
-                            fixed: Some(AT + to),
-                            dont_unmap: None,
-                        });
+                        let moved = space.mremap(RemapRequest::moving(AT + from, HUGE, AT + to));
                         assert_eq!(moved, Ok(AT + to));
                         drop(child);
                     }

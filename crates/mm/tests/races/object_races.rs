@@ -92,14 +92,7 @@ impl World<'_> {
         for round in 0..ROUNDS as usize {
             self.touch(self.space, at);
             let to = MOVES[(round + 1) % 2];
-            let request = RemapRequest {
-                addr: at,
-                old_len: LEN,
-                new_len: LEN,
-                may_move: true,
-                fixed: Some(to),
-                dont_unmap: None,
-            };
+            let request = RemapRequest::moving(at, LEN, to);
             self.space.mremap(request).unwrap();
             at = to;
             self.touch(self.space, at);

@@ -115,14 +115,7 @@ fn load_settled<F: Format>(
 }
 
 fn move_to<F: Format>(space: &SpaceOf<F>, from: usize, to: usize) {
-    let request = RemapRequest {
-        addr: from,
-        old_len: LEN,
-        new_len: LEN,
-        may_move: true,
-        fixed: Some(to),
-        dont_unmap: None,
-    };
+    let request = RemapRequest::moving(from, LEN, to);
     assert_eq!(space.mremap(request), Ok(to));
 }
 

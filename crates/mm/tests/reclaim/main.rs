@@ -200,14 +200,7 @@ fn forks_share_what_is_in_swap() {
         space.madvise(at + 2 * PAGE, PAGE, Advice::DontNeed).unwrap();
         assert_eq!((word(space, at + 2 * PAGE), word(&child, at + 2 * PAGE)), (0, 3));
         space.madvise(at + 3 * PAGE, PAGE, Advice::GuardInstall).unwrap();
-        let moved = grandchild.mremap(RemapRequest {
-            addr: at,
-            old_len: 4 * PAGE,
-            new_len: 4 * PAGE,
-            may_move: true,
-            fixed: Some(at + 64 * PAGE),
-            dont_unmap: None,
-        });
+        let moved = grandchild.mremap(RemapRequest::moving(at, 4 * PAGE, at + 64 * PAGE));
         assert_eq!(word(&grandchild, moved.unwrap() + 3 * PAGE), 4);
         drop((child, grandchild));
         assert_eq!(ram.used(), 1);

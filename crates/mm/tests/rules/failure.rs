@@ -91,14 +91,7 @@ fn fork_of_pinned_pages_fails_whole() {
 
 #[test]
 fn a_move_fails_whole() {
-    let request = RemapRequest {
-        addr: NEAR,
-        old_len: LEN,
-        new_len: LEN,
-        may_move: true,
-        fixed: Some(FAR),
-        dont_unmap: None,
-    };
+    let request = RemapRequest::moving(NEAR, LEN, FAR);
     each_allocation_fails(3, |_, _, child| child.mremap(request));
 }
 

@@ -99,14 +99,7 @@ fn guards_fork_move_and_refuse_copies() {
         space.madvise(AT, PAGE, Advice::GuardInstall).unwrap();
         let guard = |at| Err(FaultError::Guard(VirtAddr::new(at as u64)));
         let child = space.fork(Asid(2)).unwrap();
-        let request = RemapRequest {
-            addr: AT,
-            old_len: LEN,
-            new_len: LEN,
-            may_move: true,
-            fixed: Some(AT + 4 * PAGE),
-            dont_unmap: None,
-        };
+        let request = RemapRequest::moving(AT, LEN, AT + 4 * PAGE);
         let at = space.mremap(request).unwrap();
         assert_eq!(load(&sim, &space, at), guard(at));
         assert_eq!(load(&sim, &space, at + PAGE), Ok(0));

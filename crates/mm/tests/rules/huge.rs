@@ -146,18 +146,7 @@ fn a_page_that_is_cut_keeps_its_contents() {
                 3 => space.madvise(from, len, Advice::GuardInstall).unwrap(),
                 4 => drop(space.mmap(from, len, 3, FIXED).unwrap()),
                 5 => space.mlock(from, len, false).unwrap(),
-                _ => drop(
-                    space
-                        .mremap(RemapRequest {
-                            addr: from,
-                            old_len: len,
-                            new_len: len,
-                            may_move: true,
-                            fixed: Some(AT + 2 * HUGE),
-                            dont_unmap: None,
-                        })
-                        .unwrap(),
-                ),
+                _ => drop(space.mremap(RemapRequest::moving(from, len, AT + 2 * HUGE)).unwrap()),
             }
             for page in (0..512).step_by(5) {
                 let cut = (100..205).contains(&page);
@@ -190,16 +179,7 @@ fn whole_pages_move_as_they_are() {
         space.mmap(AT + 9 * HUGE + PAGE, PAGE, 3, FIXED).unwrap();
         store(sim, space, AT + 9 * HUGE + PAGE, 1).unwrap();
         assert_eq!(huge_bytes(space), 4 * HUGE);
-        let move_to = |addr, len, to| {
-            space.mremap(RemapRequest {
-                addr,
-                old_len: len,
-                new_len: len,
-                may_move: true,
-                fixed: Some(to),
-                dont_unmap: None,
-            })
-        };
+        let move_to = |addr, len, to| space.mremap(RemapRequest::moving(addr, len, to));
         // Two whole pages, and parts of those beside them.
         let before = sim.stats().flushes;
         move_to(from, 2 * HUGE + 10 * PAGE, to).unwrap();

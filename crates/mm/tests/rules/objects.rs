@@ -166,13 +166,9 @@ fn segments_are_attached_and_detached() {
         let segment = Shmem::segment(shared, 0x2a, 3, 2 * PAGE as u64).unwrap();
         let attach = |addr, read_only| {
             space.shmat(AttachRequest {
-                segment: Backing::open(segment.clone(), true).unwrap(),
-                len: 2 * PAGE,
                 addr,
                 read_only,
-                exec: false,
-                replace: false,
-                round: false,
+                ..AttachRequest::new(Backing::open(segment.clone(), true).unwrap(), 2 * PAGE)
             })
         };
         let first = attach(None, false).unwrap();

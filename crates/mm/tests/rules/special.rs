@@ -50,15 +50,7 @@ fn segments_of_a_locked_program_are_brought_in() {
         space.mlockall(LockAll { current: false, future: true, on_fault: false }).unwrap();
         let len = 3 * PAGE;
         let segment = Shmem::segment(shared, 1, 2, len as u64).unwrap();
-        let request = vma::AttachRequest {
-            segment: Backing::open(segment, true).unwrap(),
-            len,
-            addr: None,
-            read_only: false,
-            exec: false,
-            replace: false,
-            round: false,
-        };
+        let request = vma::AttachRequest::new(Backing::open(segment, true).unwrap(), len);
         let at = space.shmat(request).unwrap();
         assert_eq!(space.resident(at..at + len), 3);
     });
@@ -192,8 +184,7 @@ fn the_memory_of_a_device_is_mapped_and_never_counted() {
             old_len: 4 * PAGE,
             new_len: 5 * PAGE,
             may_move: true,
-            fixed: None,
-            dont_unmap: None,
+            ..RemapRequest::default()
         });
         assert!(grown.is_err());
         let private = space.mmap_object(0, PAGE, 3, MapFlags::PRIVATE, device.clone(), 0);

@@ -94,7 +94,7 @@ fn a_move_takes_the_mark_along() {
             let (old_len, new_len, fixed) = (4 * PAGE, 4 * PAGE, Some(to));
             let may_move = true;
             let request =
-                RemapRequest { addr, old_len, new_len, may_move, fixed, dont_unmap: None };
+                RemapRequest { addr, old_len, new_len, may_move, fixed, ..RemapRequest::default() };
             space.mremap(request).unwrap();
         }
     });

@@ -140,25 +140,26 @@ fn the_heap_and_a_shrinking_map_tell_of_their_ends() {
         space.brk(heap + 3 * PAGE - 7).unwrap();
         assert_eq!(host.told(), [unmap(one, heap + 3 * PAGE, heap + 8 * PAGE)]);
         let at = registered(space, 0, 8, one);
-        let request = RemapRequest { addr: at, old_len: 8 * PAGE, new_len: 2 * PAGE, ..STAY };
+        let request = RemapRequest {
+            addr: at,
+            old_len: 8 * PAGE,
+            new_len: 2 * PAGE,
+            ..RemapRequest::default()
+        };
         assert_eq!(space.mremap(request).unwrap(), at);
         assert_eq!(host.told(), [unmap(one, at + 2 * PAGE, at + 8 * PAGE)]);
         // It grows in place: nothing has moved.
-        let request = RemapRequest { addr: at, old_len: 2 * PAGE, new_len: 3 * PAGE, ..STAY };
+        let request = RemapRequest {
+            addr: at,
+            old_len: 2 * PAGE,
+            new_len: 3 * PAGE,
+            ..RemapRequest::default()
+        };
         assert_eq!(space.mremap(request).unwrap(), at);
         assert_eq!(host.told(), []);
         assert!(is_registered(space, at + 2 * PAGE));
     });
 }
-
-const STAY: RemapRequest = RemapRequest {
-    addr: 0,
-    old_len: 0,
-    new_len: 0,
-    may_move: false,
-    fixed: None,
-    dont_unmap: None,
-};
 
 #[test]
 fn a_move_keeps_the_registration_and_tells_in_order() {
@@ -173,7 +174,7 @@ fn a_move_keeps_the_registration_and_tells_in_order() {
             new_len: 6 * PAGE,
             may_move: true,
             fixed: Some(to),
-            ..STAY
+            ..RemapRequest::default()
         };
         space.mremap(request).unwrap();
         let moved = UserFaultChange::Remap { from: at, to, len: 6 * PAGE };

@@ -352,14 +352,7 @@ fn soft_dirty_tells_what_was_written() {
         let child = space.fork(Asid(2)).unwrap();
         child.write(at, &[3]).unwrap();
         assert_eq!(dirty(at), [false, true, false, true]);
-        let moved = space.mremap(RemapRequest {
-            addr: at,
-            old_len: 4 * PAGE,
-            new_len: 4 * PAGE,
-            may_move: true,
-            fixed: Some(at + 64 * PAGE),
-            dont_unmap: None,
-        });
+        let moved = space.mremap(RemapRequest::moving(at, 4 * PAGE, at + 64 * PAGE));
         // As in Linux: the contents are new at these addresses.
         assert_eq!(dirty(moved.unwrap()), [true; 4]);
         space.write(at + 64 * PAGE, &[3]).unwrap();

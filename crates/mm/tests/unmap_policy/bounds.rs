@@ -29,14 +29,7 @@ fn memory_that_is_short_ends_the_wait() {
             world.shared.quick().drain();
             from_fn(|| world.sim.alloc(0, Place::Local).ok()).collect()
         });
-        let request = RemapRequest {
-            addr: far,
-            old_len: PAGE,
-            new_len: PAGE,
-            may_move: true,
-            fixed: Some(FAR),
-            dont_unmap: None,
-        };
+        let request = RemapRequest::moving(far, PAGE, FAR);
         world.on(0, |space| {
             match what {
                 0 => {

@@ -19,14 +19,7 @@ fn other_calls_flush_at_once() {
     assert_eq!(world.read(at), Ok(0), "the map over it");
     world.write(at..at + PAGE, 6);
     world.read_all(at, 1, 6);
-    let far = RemapRequest {
-        addr: at,
-        old_len: PAGE,
-        new_len: PAGE,
-        may_move: true,
-        fixed: Some(FAR),
-        dont_unmap: None,
-    };
+    let far = RemapRequest::moving(at, PAGE, FAR);
     world.on(0, |space| space.mremap(far).unwrap());
     assert!(world.read(at).is_err(), "mremap has returned");
     assert_eq!(world.space().waiting(), 0);

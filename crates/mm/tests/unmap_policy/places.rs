@@ -70,7 +70,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
                     new_len: PAGE,
                     may_move: true,
                     fixed,
-                    dont_unmap: None,
+                    ..RemapRequest::default()
                 };
                 assert_eq!(space.mremap(request), Ok(at));
             });
@@ -82,9 +82,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
                     addr: at - PAGE,
                     old_len: PAGE,
                     new_len: 2 * PAGE,
-                    may_move: false,
-                    fixed: None,
-                    dont_unmap: None,
+                    ..RemapRequest::default()
                 };
                 assert_eq!(space.mremap(request), Ok(at - PAGE));
             });
@@ -107,13 +105,8 @@ fn a_map_at_a_waiting_address_flushes_first() {
                 let segment = Shmem::try_new(&world.shared, kind).unwrap();
                 segment.set_size(PAGE as u64).unwrap();
                 let request = AttachRequest {
-                    segment: Backing::open(segment, true).unwrap(),
-                    len: PAGE,
                     addr: Some(at),
-                    read_only: false,
-                    exec: false,
-                    replace: false,
-                    round: false,
+                    ..AttachRequest::new(Backing::open(segment, true).unwrap(), PAGE)
                 };
                 assert_eq!(space.shmat(request), Ok(at));
             });

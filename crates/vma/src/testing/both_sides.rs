@@ -170,13 +170,10 @@ pub(super) fn shm(
     let segment = File { id: *files, kind: Kind::Segment(SEGMENT) };
     let ours = world.at_once(i, |s| {
         s.shmat(AttachRequest {
-            segment,
-            len: SEGMENT * PAGE_SIZE,
             addr: fixed.then_some(start * PAGE_SIZE),
             read_only,
-            exec: false,
             replace,
-            round: false,
+            ..AttachRequest::new(segment, SEGMENT * PAGE_SIZE)
         })
     });
     let map = Map {
