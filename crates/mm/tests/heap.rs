@@ -1,6 +1,7 @@
 //! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
 //! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
 
+mod common;
 #[path = "../../vma/tests/common/failing_heap.rs"]
 mod failing_heap;
 #[path = "common/ram.rs"]
@@ -8,6 +9,7 @@ mod ram;
 
 use std::{fmt::Write, sync::Arc};
 
+use common::{FIXED, Never, PAGE};
 use failing_heap::{alone, refusing, with_heap};
 use machine::{Asid, Frame, FrameRange, FrameSource, PageSize};
 use mm::*;
@@ -15,12 +17,10 @@ use paging::{Cache, Paging, TlbGrace, X86_64L4};
 use ram::Ram;
 use sim::{Bare, BareGrace};
 
-const PAGE: usize = 4096;
 const AT: usize = 0x4000_0000;
 const FAR: usize = AT + (64 << 21);
 const SHARED: usize = AT + 16 * PAGE;
 const FRAMES: u64 = 512;
-const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 
@@ -58,30 +58,7 @@ impl PageSource for Zeros {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        4
-    }
-
-    fn write_path(&self, out: &mut dyn Write) -> std::fmt::Result {
-        out.write_str("/file")
-    }
-}
-
-/// A monitor that resolves nothing.
-struct Monitor;
-
-impl UserFaultHandler for Monitor {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn marks_absent_pages(&self, _: u64) -> bool {
-        true
-    }
+    named!(4, "/file");
 }
 
 /// What a program can see without touching anything: its VMAs, and which pages are present.
@@ -111,7 +88,7 @@ impl World {
             let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
             let profile = Profile::LINUX_6_18;
             let mut space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
-            space.set_userfault_handler(Arc::new(Monitor));
+            space.set_userfault_handler(Arc::new(Never { marks_absent: true, ..Never::default() }));
             if grace {
                 let periods = TlbGrace::try_new(bare.clone()).unwrap();
                 // SAFETY: the machine's periods; each CPU that uses the space takes part.

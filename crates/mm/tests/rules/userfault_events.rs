@@ -270,13 +270,11 @@ fn a_child_has_userfaultfds_of_its_own() {
         let forked = |of: Uffd, child| event(of, UserFaultChange::Fork { child });
         let numbers = [0x100 << EVENTS | 15, 0x200 << EVENTS | 1];
         assert_eq!(host.told(), [forked(one, numbers[0]), forked(two, numbers[1])]);
-        let mut byte = [0];
-        child.read(at, &mut byte).unwrap();
-        assert_eq!(byte, [5]);
+        assert_eq!(byte(&child, at), 5);
         for page in [1, 2, 3] {
-            let missing = child.read(at + page * PAGE, &mut byte).is_err();
+            let missing = child.read(at + page * PAGE, &mut [0]).is_err();
             assert_eq!(missing, page != 2, "page {page}");
-            space.read(at + page * PAGE, &mut byte).unwrap_err();
+            space.read(at + page * PAGE, &mut [0]).unwrap_err();
         }
         let faults = core::mem::take(&mut *host.faults.lock().unwrap());
         assert_eq!(faults, [numbers[1], two.id, deaf.id, numbers[0], one.id]);

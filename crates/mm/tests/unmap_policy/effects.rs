@@ -74,8 +74,7 @@ fn a_child_does_not_find_what_waits() {
     assert_eq!(child.waiting(), 0);
     assert!(world.space().waiting() > 0);
     world.sim.on_cpu(0, || {
-        // SAFETY: as in `World::on`.
-        unsafe { child.activate() };
+        activate(&child);
         assert!(load(&world.sim, &child, at).is_err());
         // It may map there at once, and has the policy.
         child.mmap(at, PAGE, 3, FIXED).unwrap();
@@ -85,13 +84,11 @@ fn a_child_does_not_find_what_waits() {
     // fork flushes for the pages that it shares.
     assert_eq!(world.ipis(), before + 1);
     world.sim.on_cpu(1, || {
-        // SAFETY: as above.
-        unsafe { child.activate() };
+        activate(&child);
         assert_eq!(load(&world.sim, &child, at + 3 * PAGE), Ok(2));
     });
     world.sim.on_cpu(0, || {
-        // SAFETY: as above.
-        unsafe { child.activate() };
+        activate(&child);
         store(&world.sim, &child, at + 3 * PAGE, 8).unwrap();
         child.munmap(at + 3 * PAGE, PAGE).unwrap();
         assert!(child.waiting() > 0, "the child has the policy");
@@ -118,8 +115,7 @@ fn a_waiting_frame_counts() {
     world.read_all(at, 1, 2);
     world.unmap(at, 1);
     world.sim.on_cpu(0, || {
-        // SAFETY: as in `World::on`.
-        unsafe { child.activate() };
+        activate(&child);
         // The limit is reached again, by a page that only the child maps, and one that waits.
         let written = store(&world.sim, &child, at, 9);
         assert_eq!(written, Err(FaultError::GroupLimit), "it copies, and does not take over");

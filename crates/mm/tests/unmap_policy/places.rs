@@ -96,14 +96,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
         }),
         ("shmat", |world, at| {
             world.on(0, |space| {
-                let kind = ShmemKind {
-                    path: "/SYSV00000000 (deleted)".into(),
-                    inode: 7,
-                    device: (0, 1),
-                    segment: true,
-                };
-                let segment = Shmem::try_new(&world.shared, kind).unwrap();
-                segment.set_size(PAGE as u64).unwrap();
+                let segment = Shmem::segment(&world.shared, 0, 7, PAGE as u64).unwrap();
                 let request = AttachRequest {
                     addr: Some(at),
                     ..AttachRequest::new(Backing::open(segment, true).unwrap(), PAGE)
