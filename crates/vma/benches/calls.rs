@@ -1,4 +1,4 @@
-//! The calls on an address space, beside the operations of the range tree that they cannot do
+//! The calls on an address space, next to the operations of the range tree that they cannot do
 //! without: the search for a gap, the store, the erase, the move of an end, the duplicate.
 //!
 //! ```text

@@ -15,12 +15,12 @@ use crate::{
 };
 
 impl<F: MappedFile, R: grace::Reclaim> AddressSpace<F, R> {
-    /// The first write to a private page of the VMA `seen` at `addr`, beside calls that change
-    /// VMAs: as [`Writer::first_write`], but without the write right. `seen` was found under this
-    /// guard.
+    /// The first write to a private page of the VMA `seen` at `addr`, during calls that
+    /// change VMAs: as [`Writer::first_write`], but without the mmap lock. `seen` was found under
+    /// this guard.
     ///
     /// Returns whether the VMA has an anon_vma now. If not, a call has decided something by its
-    /// absence, or the VMA is shared with a forked child: then the caller takes the write right and
+    /// absence, or the VMA is shared with a forked child: then the caller takes the mmap lock and
     /// calls [`Writer::first_write`].
     ///
     /// Cost: two descents of the tree, one increment of a counter of the address space, and one

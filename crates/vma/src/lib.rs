@@ -31,7 +31,7 @@
 //! | `merge`, `anon` | which VMAs merge; which may share anonymous pages, and which were used |
 //! | `limits` | sizes, and the limits of setrlimit |
 //! | `profile` | the rules that differ between kernels |
-//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the state besides, and the types |
+//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the rest of the state, and the types |
 //!
 //! # Why it is correct
 //!

@@ -44,7 +44,7 @@ fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>, here: Generation) -> bool
         && pages_fit(target.anon.close(), new.anon.get(), here)
 }
 
-/// Whether a first write in one VMA may use the anon_vma of the other, which is beside it: they
+/// Whether a first write in one VMA may use the anon_vma of the other, which is next to it: they
 /// differ at most in r, w and x.
 pub(crate) fn may_share_anon<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
     a.policy == b.policy

@@ -102,9 +102,9 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         Ok(())
     }
 
-    /// Marks a key as allocated that another kernel has allocated, as [`adopt`](Self::adopt) takes a
-    /// VMA of another kernel. `exec_only` says that it is the key of execute-only memory. Constant
-    /// time.
+    /// Marks a key as allocated that another kernel has allocated, as [`adopt`](Self::adopt) takes
+    /// a VMA of another kernel. `exec_only` says that it is the key of execute-only memory.
+    /// Constant time.
     ///
     /// # Errors
     /// [`Error::NoKey`]: there is no such key, or the profile has none.

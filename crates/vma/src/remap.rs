@@ -154,7 +154,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     }
 
     fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
-        // Its contents may be stored at another place, besides what stays.
+        // Its contents may be stored at another place, in addition to what stays.
         self.vmas.own_anon(request.addr)?;
         let area = self.vmas.covering(request.addr).ok_or(Error::NotOneVma)?;
         self.check_area(&request, &area)?;

@@ -125,7 +125,7 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
         all.map(|(range, vma)| (*range.start()..range.end() + 1, vma.get()))
     }
 
-    /// The right to change VMAs of a shared address space. Takes the lock, and waits for it. Not
+    /// A writer of the VMAs of a shared address space. Takes the mmap lock, and waits for it. Not
     /// for interrupts.
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn write(&self) -> Writer<'_, F, R>
@@ -151,7 +151,7 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
         &self.state
     }
 
-    /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
+    /// A writer of the VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn get_mut(&mut self) -> Writer<'_, F, R> {
         let (profile, tree) = (&self.profile, self.tree.get_mut());
@@ -172,7 +172,7 @@ impl<'a, F: MappedFile, R: Reclaim> Right<'a, F, R> {
         self.space.state.counts().sizes.accounted().unsigned_abs()
     }
 
-    /// The right to change VMAs. Each step of a call goes through the host.
+    /// A writer of the VMAs. Each step of a call goes through the host.
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn writer<H: Host<F, R>>(self, host: H) -> Writer<'a, F, R, H> {
         let AddressSpace { profile, state, .. } = self.space;
@@ -185,7 +185,7 @@ impl<'a, F: MappedFile, R: Reclaim> Right<'a, F, R> {
 pub type MoreLines<'a, F> = dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> Result<bool, core::fmt::Error>
     + 'a;
 
-/// The right to change an address space. The system calls are its methods.
+/// The writer of an address space. The system calls are its methods.
 ///
 /// Holds the lock of a shared address space until dropped. Calls may allocate, so they are not for
 /// interrupts.

@@ -37,7 +37,7 @@ use crate::{
 /// the entries of all faults that were faster.
 ///
 /// A range that changes hands is *busy* meanwhile ([`Vma::is_busy`]): its VMA makes faults wait for
-/// the write right. Otherwise a fault could bring in a page of the new map before the old pages are
+/// the mmap lock. Otherwise a fault could bring in a page of the new map before the old pages are
 /// gone, and the sweep would take it for an old one.
 ///
 /// A neighbour is joined when the range opens. Before, it keeps a VMA of its own, so a fault there
@@ -339,7 +339,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         if covers {
             return Ok(());
         }
-        // What the new VMA keeps of its range: all, or the parts beside the hole.
+        // What the new VMA keeps of its range: all, or the parts around the hole.
         let (low, high) = (new.start.max(from.end), new.end.min(from.start));
         if hole && new.start < from.end && from.start < new.end {
             if new.start < high {

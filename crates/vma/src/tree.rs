@@ -147,7 +147,7 @@ impl<F> From<Area<F>> for Change<F> {
     }
 }
 
-/// The VMAs of an address space, for the holder of the write right.
+/// The VMAs of an address space, for the holder of the mmap lock.
 pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim> {
     pub(crate) profile: &'a Profile,
     pub(crate) tree: SoleWriter<'a, RefCounted<Vma<F>>, R, Nodes>,

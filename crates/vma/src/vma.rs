@@ -91,9 +91,10 @@ impl<F> Vma<F> {
         self.anon.get().is_faulted()
     }
 
-    /// A page of the VMA is about to appear in the page tables, beside calls that change VMAs. A
-    /// first write of a private page calls [`AddressSpace::first_write`](crate::AddressSpace)
-    /// instead. Then a call that unmaps the VMA removes its pages ([`Host`](crate::Host)).
+    /// A page of the VMA is about to appear in the page tables, during calls that change
+    /// VMAs. A first write of a private page calls
+    /// [`AddressSpace::first_write`](crate::AddressSpace) instead. Then a call that unmaps the VMA
+    /// removes its pages ([`Host`](crate::Host)).
     ///
     /// Cost: a load; a compare-exchange at the first page. Any context.
     ///
@@ -105,7 +106,7 @@ impl<F> Vma<F> {
         self.anon.touch()
     }
 
-    /// As [`mark_touched`](Self::mark_touched). The caller holds the write right, and has found the
+    /// As [`mark_touched`](Self::mark_touched). The caller holds the mmap lock, and has found the
     /// VMA with it.
     pub fn mark_touched_for_call(&self) {
         self.anon.touch_for_call();
@@ -128,7 +129,7 @@ impl<F> Vma<F> {
     }
 
     /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for
-    /// the write right ([`Host`](crate::Host)).
+    /// the mmap lock ([`Host`](crate::Host)).
     pub fn is_busy(&self) -> bool {
         self.busy
     }

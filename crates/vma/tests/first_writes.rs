@@ -1,4 +1,5 @@
-//! First writes without the write right, beside calls of another thread that change the VMA.
+//! First writes without the mmap lock, during calls of another thread that change the
+//! VMA.
 
 use std::{
     sync::{
@@ -87,5 +88,5 @@ fn no_first_write_is_lost() {
         }
         faults.join().unwrap()
     });
-    assert!(written > 0 || cfg!(miri), "no first write came beside the calls");
+    assert!(written > 0 || cfg!(miri), "no first write came during the calls");
 }

@@ -1,5 +1,5 @@
-//! The protocol between calls and the pages behind the VMAs, beside page faults that come while a
-//! call works on pages.
+//! The protocol between calls and the pages behind the VMAs, concurrently with page faults that
+//! come while a call works on pages.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn shared() -> AddressSpace<File, Epoch> {
     AddressSpace::new(Profile { guard_flag: true, ..Profile::LINUX_6_18 }, Layout::default())
 }
 
-/// A page fault does the first write of the VMA at an address without the write right.
+/// A page fault does the first write of the VMA at an address without the mmap lock.
 fn first_write(space: &AddressSpace<File, Epoch>, addr: usize) -> bool {
     let guard = space.pin();
     space.lookup(&guard, addr).is_some_and(|(_, seen)| space.first_write(&guard, addr, seen))
@@ -65,7 +65,7 @@ fn is_faulted(space: &AddressSpace<File, Epoch>, addr: usize) -> bool {
 
 /// A part of a VMA moves to its end and joins it, so the call splits the VMA.
 #[test]
-fn the_parts_beside_a_moved_one_are_written_apart() {
+fn the_parts_during_a_moved_one_are_written_apart() {
     let space = shared();
     let mut nothing = Each(|_, _, _: Option<&Vma<File>>, _| ());
     space.write().mmap(anonymous(page(0), 10, 3)).unwrap();
@@ -86,10 +86,10 @@ fn a_busy_vma_sees_no_first_write() {
     let space = shared();
     space.write().mmap(anonymous(page(0), 4, 1)).unwrap();
     let mut written = Vec::new();
-    let mut beside = Each(|what, range: Range<usize>, _: Option<&Vma<File>>, _| {
+    let mut during = Each(|what, range: Range<usize>, _: Option<&Vma<File>>, _| {
         written.push((what, first_write(&space, range.start)));
     });
-    space.write().with_host(&mut beside).mmap(anonymous(page(0), 4, 3)).unwrap();
+    space.write().with_host(&mut during).mmap(anonymous(page(0), 4, 3)).unwrap();
     assert_eq!(written, [("empty", false)]);
     assert!(!is_faulted(&space, page(0)));
 }

@@ -1,4 +1,4 @@
-//! Files whose source calls back, beside evictions.
+//! Files whose source calls back, during evictions.
 
 use std::sync::{Arc, Mutex};
 
@@ -106,7 +106,7 @@ fn a_panic_in_write_back_loses_no_page() {
 
 /// One CPU writes to a page, by the file's call or by a map, and syncs it; another one evicts it
 /// over and over. Each write reaches the disk.
-fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
+fn writes_during_evictions(seed: u64) -> Result<(), Failure> {
     let disk = Disk::new();
     let (race, file) = Race::with(racing(2, 256), None, |shared, space| {
         let file = File::try_new(shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
@@ -137,6 +137,6 @@ fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn no_write_is_lost_beside_evictions() {
-    each_seed(SEEDS, writes_beside_evictions);
+fn no_write_is_lost_during_evictions() {
+    each_seed(SEEDS, writes_during_evictions);
 }

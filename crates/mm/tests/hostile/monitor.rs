@@ -82,7 +82,7 @@ fn a_page_fits_the_map_that_is_there() {
 
 /// A monitor resolves pages while the program maps private and shared memory in turn. Each page is
 /// one of its map, so that a write ends.
-fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
+fn pages_during_maps(seed: u64) -> Result<(), Failure> {
     let (race, memory) = Race::with(racing(2, 256), None, |shared, space| {
         space.set_userfault_handler(Arc::new(Never::default()));
         map_registered(space, None);
@@ -118,5 +118,5 @@ fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn each_page_is_one_of_its_map() {
-    each_seed(SEEDS, pages_beside_maps);
+    each_seed(SEEDS, pages_during_maps);
 }

@@ -145,7 +145,7 @@ fn shared_memory_has_an_object() {
 }
 
 /// One CPU writes to an object, another one seals it. What it reads afterwards stays.
-fn write_beside_seal(seed: u64) -> Result<(), Failure> {
+fn write_during_seal(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let memory = sim.on_cpu(0, || {
@@ -203,7 +203,7 @@ fn a_write_looks_for_seals_when_it_has_its_pages() {
 
 #[test]
 fn a_sealed_object_does_not_change() {
-    each_seed(300, write_beside_seal);
+    each_seed(300, write_during_seal);
 }
 
 /// Nor does it by a pin that has outlived its map.
@@ -224,7 +224,7 @@ fn an_object_with_a_pinned_page_is_not_sealed() {
     });
 }
 
-/// The function that puts a page in is called again, beside a hole, and before a panic. The test's
+/// The function that puts a page in is called again, during a hole, and before a panic. The test's
 /// end finds each frame free, or leaked where an entry was promised.
 #[test]
 fn a_page_goes_in_once() {

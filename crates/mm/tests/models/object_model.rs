@@ -1,5 +1,5 @@
-//! Random calls on maps of objects in several processes, beside truncation and holes, on the
-//! machine in software and on a plain model.
+//! Random calls on maps of objects in several processes, during truncation and holes, on
+//! the machine in software and on a plain model.
 
 use crate::common::*;
 use machine::Asid;

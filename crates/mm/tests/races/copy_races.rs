@@ -1,4 +1,4 @@
-//! Single steps of copy-on-write beside each other, from many seeds. The programs are short, so
+//! Concurrent single steps of copy-on-write, from many seeds. The programs are short, so
 //! that the seeds reach the interleavings that the long ones of `fork_races` rarely do.
 
 use std::{

@@ -1,4 +1,5 @@
-//! Forks beside threads of the parent and of the child, from seeds on the machine in software.
+//! Forks concurrently with threads of the parent and of the child, from seeds on the machine in
+//! software.
 //!
 //! A thread of the parent counts up a word in each page, and publishes what it has begun and ended.
 //! Another CPU forks. What the child finds in these words lies between what had ended before the
@@ -144,7 +145,8 @@ fn fork(world: &World<'_>, what: Exit) {
     Grace::reclaim(usize::MAX);
 }
 
-/// Takes the right to write from the child's pages for a moment, beside its other thread.
+/// Takes the right to write from the child's pages for a moment, concurrently with its other
+/// thread.
 fn protect(sim: &Sim, child: &Space) {
     for _ in 0..3 {
         child.mprotect(AT, LEN, 1, None).unwrap();
@@ -205,7 +207,7 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
 /// Two CPUs write to words of their own in pages that a fork shares again and again. A third one
 /// only reads: it sees each write that has ended, also if it has cached the page before it was
 /// copied.
-fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
+fn copies_during_a_reader(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), ..racing(3, 128) };
     let race = Race::new(config, |space| _ = space.mmap(AT, LEN, 3, FIXED).unwrap());
     let (sim, space) = (&race.sim, &*race.space);
@@ -244,7 +246,7 @@ fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn a_copy_is_not_written_before_the_flush() {
-    each_seed(SEEDS, copies_beside_a_reader);
+    each_seed(SEEDS, copies_during_a_reader);
 }
 
 #[test]

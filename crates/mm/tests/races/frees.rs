@@ -47,6 +47,6 @@ fn run(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_reader_beside_the_frees_of_a_large_munmap() {
+fn a_reader_during_the_frees_of_a_large_munmap() {
     each_seed(40, run);
 }

@@ -1,4 +1,4 @@
-//! Huge pages beside each other, from many seeds: faults, cuts, forks, pins and copies.
+//! Concurrent use of huge pages, from many seeds: faults, cuts, forks, pins and copies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,7 +58,7 @@ fn vma_error(done: Result<(), Error>) {
 
 /// Each CPU writes words of its own and finds them, whatever another one cuts, protects, discards
 /// or moves in the other half of the same huge page.
-fn writes_are_kept_beside_cuts_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
+fn writes_are_kept_during_cuts_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
     each_seed(SEEDS, |seed| {
         run_on::<F>(arch, seeds(seed), |sim, space, cpu, mut random| {
             for turn in 0..6 {
@@ -95,15 +95,15 @@ fn writes_are_kept_beside_cuts_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) 
 }
 
 #[test]
-fn writes_are_kept_beside_cuts() {
-    writes_are_kept_beside_cuts_on::<X86_64L4>(Arch::X86_64, |seed| seed);
+fn writes_are_kept_during_cuts() {
+    writes_are_kept_during_cuts_on::<X86_64L4>(Arch::X86_64, |seed| seed);
     // With blocks, which are groups there.
-    writes_are_kept_beside_cuts_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
+    writes_are_kept_during_cuts_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
 }
 
-/// A fork beside writes and pins: the child is what the parent was, word by word, and a pin sees
-/// what the parent writes.
-fn forks_beside_writes_and_pins_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
+/// A fork during writes and pins: the child is what the parent was, word by word, and a
+/// pin sees what the parent writes.
+fn forks_during_writes_and_pins_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
     each_seed(SEEDS, |seed| {
         run_on::<F>(arch, seeds(seed), |sim, space, cpu, mut random| {
             match cpu {
@@ -143,10 +143,10 @@ fn forks_beside_writes_and_pins_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64)
 }
 
 #[test]
-fn forks_beside_writes_and_pins() {
-    forks_beside_writes_and_pins_on::<X86_64L4>(Arch::X86_64, |seed| seed);
+fn forks_during_writes_and_pins() {
+    forks_during_writes_and_pins_on::<X86_64L4>(Arch::X86_64, |seed| seed);
     // With blocks, which are groups there.
-    forks_beside_writes_and_pins_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
+    forks_during_writes_and_pins_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
 }
 
 /// Reads bring in the zero page; writes of two CPUs replace it. No write is lost.
@@ -168,7 +168,7 @@ fn the_zero_page_is_replaced_once() {
 
 /// Two CPUs write words, and find them, while the third makes the memory huge and cuts it.
 #[test]
-fn collapse_beside_writes_and_pins() {
+fn collapse_during_writes_and_pins() {
     each_seed(SEEDS, |seed| {
         run(seed, |sim, space, cpu, mut random| {
             for turn in 1..8 {
@@ -193,8 +193,9 @@ fn collapse_beside_writes_and_pins() {
     });
 }
 
-/// The first touches of a huge page, or of a block, beside one call that cuts it in the middle.
-fn touch_beside_a_cut<F: Format>(
+/// The first touches of a huge page, or of a block, during one call that cuts it in the
+/// middle.
+fn touch_during_a_cut<F: Format>(
     arch: Arch,
     begin: usize,
     pages: usize,
@@ -227,21 +228,21 @@ fn touch_beside_a_cut<F: Format>(
 }
 
 #[test]
-fn a_first_touch_beside_a_cut() {
-    touch_beside_a_cut::<X86_64L4>(Arch::X86_64, AT, 512, |seed| 2 * seed);
+fn a_first_touch_during_a_cut() {
+    touch_during_a_cut::<X86_64L4>(Arch::X86_64, AT, 512, |seed| 2 * seed);
 }
 
 /// Blocks of 64 pages, and blocks of groups, one of which is cut.
 #[test]
-fn a_block_beside_a_cut() {
+fn a_block_during_a_cut() {
     let with_blocks = |seed| 4 * seed + 3;
-    touch_beside_a_cut::<X86_64L4>(Arch::X86_64, AT + 64 * PAGE, 64, with_blocks);
-    touch_beside_a_cut::<Aarch64>(Arch::Aarch64, AT + 64 * PAGE, 24, with_blocks);
+    touch_during_a_cut::<X86_64L4>(Arch::X86_64, AT + 64 * PAGE, 64, with_blocks);
+    touch_during_a_cut::<Aarch64>(Arch::Aarch64, AT + 64 * PAGE, 24, with_blocks);
 }
 
 /// A huge page that a child shares moves while another CPU writes to it, and so splits it.
 #[test]
-fn a_split_beside_a_move() {
+fn a_split_during_a_move() {
     each_seed(SEEDS, |seed| {
         let go = AtomicUsize::new(0);
         run(2 * seed, |sim, space, cpu, _| {
@@ -273,7 +274,7 @@ fn a_split_beside_a_move() {
 /// where it goes, and while a forked child shares it, so that they split it. No write that was done
 /// is lost.
 #[test]
-fn writes_are_kept_beside_moves_of_whole_pages() {
+fn writes_are_kept_during_moves_of_whole_pages() {
     each_seed(SEEDS, |seed| {
         run(2 * seed, |sim, space, cpu, mut random| {
             let away = 4 * HUGE;
@@ -304,7 +305,7 @@ fn writes_are_kept_beside_moves_of_whole_pages() {
 
 /// Few words, written while they become huge.
 #[test]
-fn writes_beside_one_collapse() {
+fn writes_during_one_collapse() {
     each_seed(4 * SEEDS, |seed| {
         run(2 * seed + 1, |sim, space, cpu, _| {
             if cpu == 0 {

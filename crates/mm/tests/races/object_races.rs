@@ -1,5 +1,5 @@
-//! Truncation and holes beside faults, copies, moves and forks, from seeds on the machine in
-//! software.
+//! Truncation and holes during faults, copies, moves and forks, from seeds on the
+//! machine in software.
 //!
 //! One CPU makes an object shorter and longer, again and again, and says so by a count that is odd
 //! while the object has no page. Others use maps of it: shared and private ones, in the space, in a
@@ -184,7 +184,7 @@ fn pages_are_filled_once() {
     });
 }
 
-/// A fault beyond the end leaves no page behind, also beside a truncation.
+/// A fault beyond the end leaves no page behind, also during a truncation.
 #[test]
 fn nothing_is_left_beyond_the_end() {
     each_seed(SEEDS, |seed| {

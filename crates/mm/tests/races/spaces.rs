@@ -1,4 +1,5 @@
-//! Faults beside calls that change the same pages, from seeds on the machine in software.
+//! Faults during calls that change the same pages, from seeds on the machine in
+//! software.
 //!
 //! Each CPU writes to a word of its own in each page, so it knows what it must read: what it wrote
 //! last, or zero if a call has emptied the page since. The caller counts: an odd count means that a
@@ -152,7 +153,8 @@ fn call<F: Format>(
     }
 }
 
-/// One run: `touch` on two CPUs, beside `call` on a third. The memory is mapped with `flags`.
+/// One run: `touch` on two CPUs, during `call` on a third. The memory is mapped with
+/// `flags`.
 fn run<F: Format>(
     arch: Arch,
     seed: u64,
@@ -170,7 +172,7 @@ fn run<F: Format>(
     race.end(())
 }
 
-fn faults_beside<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
+fn faults_during<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
     each_seed(SEEDS, |seed| {
         run::<F>(
             arch,
@@ -183,17 +185,17 @@ fn faults_beside<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
 }
 
 #[test]
-fn faults_beside_calls() {
+fn faults_during_calls() {
     for what in Call::ALL {
-        faults_beside::<X86_64L4>(Arch::X86_64, what, FIXED);
+        faults_during::<X86_64L4>(Arch::X86_64, what, FIXED);
     }
 }
 
 /// The pages are those of an object, which is another one after each call.
 #[test]
-fn faults_of_an_object_beside_calls() {
+fn faults_of_an_object_during_calls() {
     for what in [Call::Unmap, Call::MapOver, Call::Move] {
-        faults_beside::<X86_64L4>(Arch::X86_64, what, SHARED);
+        faults_during::<X86_64L4>(Arch::X86_64, what, SHARED);
     }
 }
 
@@ -201,7 +203,7 @@ fn faults_of_an_object_beside_calls() {
 #[test]
 fn faults_break_before_they_make() {
     for what in Call::ALL {
-        faults_beside::<Aarch64>(Arch::Aarch64, what, FIXED);
+        faults_during::<Aarch64>(Arch::Aarch64, what, FIXED);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Write-protection beside writes, from many seeds: each write is told of.
+//! Write-protection during writes, from many seeds: each write is told of.
 
 use std::{
     mem::ManuallyDrop,
@@ -152,8 +152,8 @@ impl UserFaultHandler for Forks {
     }
 }
 
-/// A monitor copies pages beside a fork. Each page that it has copied the child has, too; the
-/// monitor hears of the others that it must copy them twice.
+/// A monitor copies pages during a fork. Each page that it has copied the child has,
+/// too; the monitor hears of the others that it must copy them twice.
 #[test]
 fn no_copy_is_lost_between_a_fork_and_its_event() {
     each_seed(SEEDS / 4, |seed| {

@@ -1,4 +1,4 @@
-//! Random calls beside reclaim, against a plain map of pages.
+//! Random calls with reclaim, against a plain map of pages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Reclaim beside other CPUs, from seeds.
+//! Reclaim concurrently with other CPUs, from seeds.
 
 use super::*;
 
@@ -61,13 +61,13 @@ fn one_page_for_all(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn all_cpus_see_one_page_beside_reclaim() {
+fn all_cpus_see_one_page_during_reclaim() {
     each_seed(SEEDS, one_page_for_all);
 }
 
 /// Two CPUs write and read words of their own while the third reclaims, unmaps other pages and
 /// forks. No write is lost.
-fn beside_reclaim(seed: u64) -> Result<(), Failure> {
+fn during_reclaim(seed: u64) -> Result<(), Failure> {
     in_turns(
         seed,
         [3, 4],
@@ -102,13 +102,13 @@ fn beside_reclaim(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn no_write_is_lost_beside_reclaim() {
-    each_seed(SEEDS, beside_reclaim);
+fn no_write_is_lost_during_reclaim() {
+    each_seed(SEEDS, during_reclaim);
 }
 
 /// One CPU reclaims; another one pins a page for writing, and writes to its frame, as a device
 /// does, while it is pinned. The page has what was written.
-fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
+fn pins_during_reclaim(seed: u64) -> Result<(), Failure> {
     use machine::Step;
 
     in_turns(
@@ -137,6 +137,6 @@ fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn no_write_through_a_pin_is_lost_beside_reclaim() {
-    each_seed(SEEDS, pins_beside_reclaim);
+fn no_write_through_a_pin_is_lost_during_reclaim() {
+    each_seed(SEEDS, pins_during_reclaim);
 }

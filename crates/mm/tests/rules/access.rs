@@ -1,4 +1,4 @@
-//! Copies from and to a program's memory, and pins, beside forks too.
+//! Copies from and to a program's memory, and pins, also during forks.
 
 use std::{
     mem::ManuallyDrop,
@@ -125,7 +125,7 @@ fn a_pinned_page_stays_the_programs_own() {
 
 /// One CPU pins a page and writes through the pin, another one forks again and again. After each
 /// write the program sees it.
-fn pins_beside_forks(seed: u64) -> Result<(), Failure> {
+fn pins_during_forks(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), ..racing(3, 160) };
     let race = Race::new(config, |space| _ = space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap());
     let (sim, space) = (&race.sim, &*race.space);
@@ -175,5 +175,5 @@ fn pins_beside_forks(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn pins_and_forks() {
-    each_seed(SEEDS, pins_beside_forks);
+    each_seed(SEEDS, pins_during_forks);
 }

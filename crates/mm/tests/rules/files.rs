@@ -1,4 +1,4 @@
-//! Files: what a sync writes out, on the machine in software and beside a plain model.
+//! Files: what a sync writes out, on the machine in software and and in a plain model.
 
 use std::{
     mem::ManuallyDrop,
@@ -283,8 +283,8 @@ fn the_end_of_a_file_writes_it_out() {
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
 
 /// What was written before a sync began is on the disk when it ends, also if other CPUs write, and
-/// fork, beside it.
-fn beside_writers(seed: u64) -> Result<(), Failure> {
+/// fork, meanwhile.
+fn during_writers(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), speculation: 100, ..racing(3, 160) };
     let disk = &Arc::new(Mutex::new(Disk::default()));
     let (race, file) = Race::with(config, None, |shared, space| {
@@ -342,8 +342,8 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_sync_beside_writers_loses_nothing() {
-    each_seed(SEEDS, beside_writers);
+fn a_sync_during_writers_loses_nothing() {
+    each_seed(SEEDS, during_writers);
 }
 
 /// A fault of a userfaultfd asks where a file ends.

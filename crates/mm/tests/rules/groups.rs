@@ -196,9 +196,9 @@ fn there_are_as_many_groups_as_accounts() {
     });
 }
 
-/// Three CPUs bring pages in, discard them and fork, beside each other. The limit holds at each
+/// Three CPUs bring pages in, discard them and fork, concurrently. The limit holds at each
 /// moment, and at the end nothing is left.
-fn beside_each_other(seed: u64) -> Result<(), Failure> {
+fn during_each_other(seed: u64) -> Result<(), Failure> {
     const LIMIT: usize = 70;
     let (race, (group, at)) = Race::with(racing(3, 2048), None, |shared, space| {
         let group = group(shared.machine(), LIMIT);
@@ -239,6 +239,6 @@ fn beside_each_other(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn the_limit_holds_beside_other_cpus() {
-    each_seed(SEEDS, beside_each_other);
+fn the_limit_holds_during_other_cpus() {
+    each_seed(SEEDS, during_each_other);
 }

@@ -1,4 +1,5 @@
-//! Guard pages beside faults, forks and lack of memory. The oracle compares their rules with Linux.
+//! Guard pages with concurrent faults, forks and lack of memory. The oracle compares their rules
+//! with Linux.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -14,7 +15,7 @@ const LEN: usize = 2 * PAGE;
 
 /// One CPU installs and removes guards, and says so by a count that is odd while they are there.
 /// Accesses that begin and end in the same odd count fail.
-fn beside_faults(seed: u64) -> Result<(), Failure> {
+fn during_faults(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), ..racing(3, 128) };
     let race = Race::new(config, |space| _ = space.mmap(AT, LEN, 3, FIXED).unwrap());
     let (sim, space) = (&race.sim, &*race.space);
@@ -68,8 +69,8 @@ fn beside_faults(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn guards_beside_faults() {
-    each_seed(SEEDS, beside_faults);
+fn guards_during_faults() {
+    each_seed(SEEDS, during_faults);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn whole_pages_move_as_they_are() {
         store(sim, space, AT + 9 * HUGE + PAGE, 1).unwrap();
         assert_eq!(huge_bytes(space), 4 * HUGE);
         let move_to = |addr, len, to| space.mremap(RemapRequest::moving(addr, len, to));
-        // Two whole pages, and parts of those beside them.
+        // Two whole pages, and parts of their neighbours.
         let before = sim.stats().flushes;
         move_to(from, 2 * HUGE + 10 * PAGE, to).unwrap();
         assert_eq!(huge_bytes(space), 2 * HUGE);

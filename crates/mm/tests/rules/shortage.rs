@@ -131,9 +131,9 @@ fn a_host_makes_room_for_a_fault_and_for_a_copy() {
     });
 }
 
-/// A space is reaped beside its program, its forks and its end of maps. Its parent and its children
+/// A space is reaped while its program runs, forks and unmaps. Its parent and its children
 /// lose nothing, and no frame is left.
-fn beside_its_program(seed: u64) -> Result<(), Failure> {
+fn during_its_program(seed: u64) -> Result<(), Failure> {
     const PAGES: usize = 4;
     const AT: usize = 0x3fff_e000;
     let (race, victim) = Race::with(racing(3, 1024), None, |_, parent| {
@@ -184,6 +184,6 @@ fn beside_its_program(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_reap_beside_the_program_takes_nothing_of_others() {
-    each_seed(SEEDS, beside_its_program);
+fn a_reap_during_the_program_takes_nothing_of_others() {
+    each_seed(SEEDS, during_its_program);
 }

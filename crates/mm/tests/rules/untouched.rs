@@ -113,7 +113,7 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
 /// One CPU unmaps a part of an untouched VMA. Others read the part and what stays. A read of the
 /// part that began before must not leave a page in the hole.
-fn beside_faults(seed: u64) -> Result<(), Failure> {
+fn during_faults(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), ..racing(3, 128) };
     let race = Race::new(config, |space| _ = space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap());
     let (sim, space) = (&race.sim, &*race.space);
@@ -130,6 +130,6 @@ fn beside_faults(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_part_is_unmapped_beside_faults() {
-    each_seed(SEEDS, beside_faults);
+fn a_part_is_unmapped_during_faults() {
+    each_seed(SEEDS, during_faults);
 }

@@ -79,7 +79,7 @@ fn the_bounds_force_a_flush() {
         world.unmap(at + page * PAGE, 1);
     }
     assert_eq!(world.ipis(), before + 1, "too many ranges");
-    // Maps go beside them, or below, without a flush.
+    // Maps go next to them, or below, without a flush.
     let before = world.ipis();
     let waiting = world.space().waiting();
     for _ in 0..300 {

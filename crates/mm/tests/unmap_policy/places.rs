@@ -1,9 +1,9 @@
-//! Where maps go beside what waits, and what flushes first.
+//! Where maps go next to the ranges that wait, and what flushes first.
 
 use super::*;
 
 #[test]
-fn maps_are_placed_beside_what_waits() {
+fn maps_are_placed_during_what_waits() {
     let world = World::new(512, true);
     let first = world.cached(2, 1);
     let (before, top) = (world.ipis(), first + 2 * PAGE);
@@ -12,7 +12,7 @@ fn maps_are_placed_beside_what_waits() {
         let next = world.cached(2, round as u64);
         assert_eq!(next, first - round * 2 * PAGE, "the highest place that does not wait");
     }
-    // It fits into no hole above what waits. Aligned places are beside it, too.
+    // It fits into no hole above what waits. Aligned places are next to it, too.
     let huge = world.on(0, |space| space.mmap(0, 4 << 20, 3, PRIVATE).unwrap());
     assert!(huge + (4 << 20) <= first - 10 * PAGE);
     let low = world.on(0, |space| space.mmap(0, PAGE, 3, PRIVATE | MapFlags::BIT32).unwrap());

@@ -27,7 +27,7 @@ impl Pair {
         Pair { ours, model, pages: SomePages::default() }
     }
 
-    /// A first write without the write right. Returns whether that was enough.
+    /// A first write without the mmap lock. Returns whether that was enough.
     pub(super) fn first_write(&self, addr: usize) -> bool {
         let guard = self.ours.pin();
         let seen = self.ours.lookup(&guard, addr);

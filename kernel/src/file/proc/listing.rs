@@ -75,7 +75,7 @@ impl Listing {
 
     /// Writes a part. Returns where the next one goes on.
     fn write(&self, space: &Space, from: usize, text: &mut Text) -> Result<Option<usize>, Errno> {
-        /// The VMAs that are written with the write right held.
+        /// The VMAs that are written with the mmap lock held.
         const TOGETHER: usize = 4;
         let mut next = Some(from);
         while let Some(from) = next.filter(|_| text.0.len() < PART) {
