@@ -27,7 +27,7 @@ fn page(model: &Model) -> Frame {
 /// holder comes too late, or the page stays, with the mark.
 #[test]
 fn a_page_that_is_written_is_not_evicted() {
-    model("evict beside a write", LEVELS, Some(3), |model| {
+    model("evict during a write", LEVELS, Some(3), |model| {
         let paging = Paging::<_, X86_64<LEVELS>>::try_new(model.clone(), PageSize::Size1G);
         let cache = Arc::new(PageCache::new(&paging.unwrap()));
         cache.set_size(PAGE, |_| Ok(())).unwrap();

@@ -1,5 +1,5 @@
-//! Loom models of the mark of reclaim: a write, and a pin, beside a page that goes to swap. They
-//! run with those of [`crate::loom_tests`].
+//! Loom models of the mark of reclaim: a write, and a pin, concurrently with a page that goes to
+//! swap. They run with those of [`crate::loom_tests`].
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ impl Swap for Ram {
         true
     }
 
-    // A fault that reads a slot holds it beside its entry.
+    // A fault that reads a slot holds it in addition to its entry.
     fn hold(&self, _: u64) -> bool {
         true
     }
@@ -41,7 +41,7 @@ impl Swap for Ram {
 
 /// CPU 0 reclaims a page that all CPUs have used, while CPU 1 does `other`. At the end its second
 /// word is 7.
-fn beside_reclaim(
+fn during_reclaim(
     name: &'static str,
     other: impl Fn(&Model, &Space) + Clone + Send + Sync + 'static,
 ) {
@@ -65,8 +65,8 @@ fn beside_reclaim(
 /// A write, after another CPU has read. Then no CPU has another frame of the page cached: it would
 /// read what was there before.
 #[test]
-fn a_write_beside_reclaim() {
-    beside_reclaim("write, reclaim", |model, space| {
+fn a_write_during_reclaim() {
+    during_reclaim("write, reclaim", |model, space| {
         model.as_cpu(IDLE, || load(model, space, 0));
         let frame = store(model, space, 1, 7);
         let stale = model.is_cached(IDLE, VirtAddr::new(AT as u64), |old| old != frame);
@@ -76,8 +76,8 @@ fn a_write_beside_reclaim() {
 
 /// A write through a pin, as a device does.
 #[test]
-fn a_write_through_a_pin_beside_reclaim() {
-    beside_reclaim("pin, reclaim", |model, space| {
+fn a_write_through_a_pin_during_reclaim() {
+    during_reclaim("pin, reclaim", |model, space| {
         let mut frames = [Frame::default(); 1];
         let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
         model.store(pins.frames()[0], 1, 7);

@@ -1,5 +1,5 @@
-//! Loom models of faults beside calls, and of the copies of pages: this crate as it is, with the
-//! tree of VMAs and the page tables, on the machine for models ([`sim::Model`]).
+//! Loom models of faults during calls, and of the copies of pages: this crate as it is,
+//! with the tree of VMAs and the page tables, on the machine for models ([`sim::Model`]).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-mm --lib loom`
 //!
@@ -108,9 +108,9 @@ enum Call {
     Protect,
 }
 
-/// A first write beside a call: no page is left in a hole, and none is writable after the call took
-/// the right. With `table`, the lowest table exists before.
-fn first_write_beside(name: &'static str, call: Call, table: bool) {
+/// A first write during a call: no page is left in a hole, and none is writable after
+/// the call took the right. With `table`, the lowest table exists before.
+fn first_write_during(name: &'static str, call: Call, table: bool) {
     model(name, LEVELS, Some(2), move |model| {
         let space = new_space(model);
         if table {
@@ -138,29 +138,29 @@ fn first_write_beside(name: &'static str, call: Call, table: bool) {
 }
 
 #[test]
-fn a_first_touch_beside_an_unmapping() {
-    first_write_beside("first touch, munmap", Call::Unmap, true);
+fn a_first_touch_during_an_unmapping() {
+    first_write_during("first touch, munmap", Call::Unmap, true);
 }
 
 #[test]
-fn a_first_touch_without_a_table_beside_an_unmapping() {
-    first_write_beside("first touch, munmap, no table", Call::Unmap, false);
+fn a_first_touch_without_a_table_during_an_unmapping() {
+    first_write_during("first touch, munmap, no table", Call::Unmap, false);
 }
 
 #[test]
-fn a_first_touch_beside_a_protection() {
-    first_write_beside("first touch, mprotect", Call::Protect, true);
+fn a_first_touch_during_a_protection() {
+    first_write_during("first touch, mprotect", Call::Protect, true);
 }
 
 #[test]
-fn a_first_touch_without_a_table_beside_a_protection() {
-    first_write_beside("first touch, mprotect, no table", Call::Protect, false);
+fn a_first_touch_without_a_table_during_a_protection() {
+    first_write_during("first touch, mprotect, no table", Call::Protect, false);
 }
 
-/// munmap of a part of a VMA that no fault has used, beside a fault there. The rest is used before
-/// the fault goes on.
+/// munmap of a part of a VMA that no fault has used, during a fault there. The rest is
+/// used before the fault goes on.
 #[test]
-fn a_first_touch_beside_an_unmapping_of_a_part() {
+fn a_first_touch_during_an_unmapping_of_a_part() {
     model("read, munmap of a part", LEVELS, Some(2), |model| {
         let space = new_space(model);
         let here = Arc::clone(&space);
@@ -176,9 +176,9 @@ fn a_first_touch_beside_an_unmapping_of_a_part() {
     });
 }
 
-/// A program writes beside its fork. The child has the old word or the new one, and keeps it.
+/// A program writes during its fork. The child has the old word or the new one, and keeps it.
 #[test]
-fn a_write_beside_a_fork() {
+fn a_write_during_a_fork() {
     model("write, fork", LEVELS, Some(2), |model| {
         let parent = new_space(model);
         store(model, &parent, 0, 1);

@@ -1,4 +1,4 @@
-//! Loom models of unmapping by TLB grace periods: what waits, beside CPUs that use it, claim its
+//! Loom models of unmapping by TLB grace periods: ranges that wait, while CPUs use them, claim its
 //! addresses, and fault. They run with those of [`crate::loom_tests`].
 
 use alloc::sync::Arc;
@@ -103,10 +103,10 @@ fn a_map_claims_what_waits() {
     });
 }
 
-/// A fault beside a munmap that waits: no page is left in the hole, and the tables stay as the
-/// later faults need them.
+/// A fault during a munmap that waits: no page is left in the hole, and the tables stay
+/// as the later faults need them.
 #[test]
-fn a_fault_beside_an_unmapping_that_waits() {
+fn a_fault_during_an_unmapping_that_waits() {
     model("fault, munmap that waits", LEVELS, Some(2), |model| {
         let world = World::new(model);
         let (here, second) = (Arc::clone(&world.space), VirtAddr::new((AT + PAGE) as u64));
@@ -122,9 +122,9 @@ fn a_fault_beside_an_unmapping_that_waits() {
 }
 
 /// A munmap has left an empty table, which is unlinked when its addresses were free for a period:
-/// beside the first fault of a new map there. The page of the fault stays.
+/// during the first fault of a new map there. The page of the fault stays.
 #[test]
-fn a_fault_beside_the_end_of_an_empty_table() {
+fn a_fault_during_the_end_of_an_empty_table() {
     model("fault, empty table", LEVELS, Some(3), |model| {
         let world = World::new(model);
         let space = &world.space;

@@ -11,7 +11,7 @@
 //!    it should be? If not, it unlocks and begins again;
 //! 5. stores the entry, and unlocks.
 //!
-//! A call that changes a range, with the write right:
+//! A call that changes a range, with the mmap lock:
 //!
 //! 1. stores the change of the VMAs into the tree: a hole, other rights, or a busy VMA;
 //! 2. *sweeps* the tables of the range: locks each, changes or removes the pages, unlocks;
@@ -59,7 +59,7 @@
 //! A VMA in the tree says whether a page of it may be there. A fault marks it before its second
 //! look; the first private write does so with the anon_vma. munmap closes the mark of each VMA
 //! before its store. If all were unmarked, no page is there, and none comes: a later fault finds
-//! the mark closed, takes the write right, and looks the VMA up again. The mark is one word, so one
+//! the mark closed, takes the mmap lock, and looks the VMA up again. The mark is one word, so one
 //! compare-exchange decides which of the two came first (`vma`, `anon`). Where a part of the VMA
 //! has stayed and is marked later, the second look of a fault is one at the tree.
 //!
@@ -107,10 +107,10 @@
 //!
 //! # Waiting, and memory
 //!
-//! A fault holds no guard and no lock while it waits or allocates. What only the write right can
+//! A fault holds no guard and no lock while it waits or allocates. What only the mmap lock can
 //! decide is decided with it: a hole may be a stack that grows, or a moment of a call, so SIGSEGV
-//! is decided there. A fault whose second look fails sixteen times takes the right, too: then no
-//! VMA changes, and its second look succeeds. A CPU that waits for the right performs flushes for
+//! is decided there. A fault whose second look fails sixteen times takes the lock, too: then no
+//! VMA changes, and its second look succeeds. A CPU that waits for the lock performs flushes for
 //! others.
 //!
 //! Nothing has changed when memory runs out: the frame is given back, and a table that is new and
@@ -119,5 +119,5 @@
 //!
 //! # Order of locks
 //!
-//! The write right, then an upper table, then a lower table. No lock is held while frames are
-//! allocated or given back, and none but the write right while TLBs are flushed.
+//! The mmap lock, then an upper table, then a lower table. No lock is held while frames are
+//! allocated or given back, and none but the mmap lock while TLBs are flushed.

@@ -2,11 +2,11 @@
 
 use vma::PAGE_SIZE;
 
-/// Attempts of a fault without the write right. Each that fails means that a call or a fault of
+/// Attempts of a fault without the mmap lock. Each that fails means that a call or a fault of
 /// another CPU was faster.
 pub(crate) const FAULT_ATTEMPTS: usize = 16;
 /// A fault that is refused a reference to a slot of swap so often ends. It is more than the
-/// attempts without the write right.
+/// attempts without the mmap lock.
 pub(crate) const SLOT_REFUSALS: usize = 20;
 /// The pages that a fault in a map of an object maps (`fault_around_bytes` of Linux, in pages).
 pub(crate) const AROUND_PAGES: usize = 16;
@@ -21,25 +21,25 @@ pub(crate) const WAITING_RANGES: usize = 256;
 /// The longest range, in bytes, whose empty tables stay: to look at the 128 entries that stand for
 /// it takes as long as to make three tables.
 pub(crate) const KEPT_RANGE_BYTES: usize = 256 << 20;
-/// The ranges that wait one by one in the way of a search for a place. Then it goes beside all of
+/// The ranges that wait one by one in the way of a search for a place. Then it goes past all of
 /// them.
 pub(crate) const PASSED_RANGES: usize = 8;
 
-/// The most pauses between two tries to get the write right without performing requests.
+/// The most pauses between two tries to get the mmap lock without performing requests.
 pub(crate) const RIGHT_PAUSES: u32 = 32;
 /// The frames that a CPU takes from the limit of a group at once.
 pub(crate) const GROUP_FRAMES: usize = 32;
 /// The pages that a copy of a program's memory pins at once.
 pub(crate) const COPIED_PAGES: usize = 8;
-/// The pages that a pin which lasts brings in before it looks at them with the write right.
+/// The pages that a pin which lasts brings in before it looks at them with the mmap lock.
 pub(crate) const LONG_TERM_PAGES: usize = 32;
-/// The bytes that reclaim looks at with the write right held once.
+/// The bytes that reclaim looks at with the mmap lock held once.
 pub(crate) const RECLAIM_BYTES: usize = 512 * PAGE_SIZE;
 /// The anonymous pages that reclaim writes in one go.
 pub(crate) const RECLAIM_PAGES: usize = 32;
 
 const _: () = {
-    assert!(SLOT_REFUSALS > FAULT_ATTEMPTS, "a fault tries with the write right first");
+    assert!(SLOT_REFUSALS > FAULT_ATTEMPTS, "a fault tries with the mmap lock first");
     assert!(GATHER_FRAMES > 0, "a sweep goes on");
     assert!(AROUND_PAGES.is_power_of_two() && RECLAIM_BYTES.is_power_of_two(), "they are masks");
 };

@@ -1,19 +1,18 @@
 //! Calls on a machine of memory and threads only, once each: `./check miri` runs them under Miri.
 //! Other tests check what the calls do; here each piece of unsafe code runs once.
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{FIXED, HUGE, Never, PAGE, PRIVATE};
 use machine::{Asid, Frame, FrameRange, FrameSource, PageSize, VirtAddr};
 use mm::*;
 use paging::{Cache, Paging, TlbGrace, X86_64L4};
 use sim::{Bare, BareGrace};
 
-const PAGE: usize = 4096;
-const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 const FAR: usize = AT + 8 * HUGE;
-const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
-const FIXED: MapFlags = PRIVATE.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 type SharedPaging = Arc<Paging<Bare, X86_64L4>>;
@@ -66,36 +65,16 @@ fn huge_pages() {
         space.write(FAR + PAGE, &[4]).unwrap();
         space.madvise(FAR, HUGE, Advice::Collapse).unwrap();
         assert_eq!((space.resident(FAR..FAR + HUGE), byte(space, FAR + PAGE)), (512, 4));
-        let move_it = RemapRequest {
-            addr: FAR,
-            old_len: HUGE,
-            new_len: HUGE,
-            may_move: true,
-            fixed: Some(AT),
-            dont_unmap: None,
-        };
+        let move_it = RemapRequest::moving(FAR, HUGE, AT);
         assert_eq!(space.mremap(move_it), Ok(AT));
         assert_eq!(byte(space, AT + PAGE), 4);
     });
 }
 
-/// A monitor that marks absent pages.
-struct Marks;
-
-impl UserFaultHandler for Marks {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn marks_absent_pages(&self, _: u64) -> bool {
-        true
-    }
-}
-
 #[test]
 fn calls_of_a_monitor() {
     with_space(64, |_, _, space| {
-        space.set_userfault_handler(Arc::new(Marks));
+        space.set_userfault_handler(Arc::new(Never { marks_absent: true, ..Never::default() }));
         space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
         space.mmap(FAR, PAGE, 3, FIXED).unwrap();
         space.write(FAR, &[5]).unwrap();

@@ -1,34 +1,28 @@
 //! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
 //! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
 
-#[path = "common/failing_heap.rs"]
+mod common;
+#[path = "../../vma/tests/common/failing_heap.rs"]
 mod failing_heap;
 #[path = "common/ram.rs"]
 mod ram;
 
-use std::{
-    fmt::Write,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt::Write, sync::Arc};
 
-use failing_heap::{refusing, with_heap};
+use common::{FIXED, Never, PAGE};
+use failing_heap::{alone, refusing, with_heap};
 use machine::{Asid, Frame, FrameRange, FrameSource, PageSize};
 use mm::*;
 use paging::{Cache, Paging, TlbGrace, X86_64L4};
 use ram::Ram;
 use sim::{Bare, BareGrace};
 
-const PAGE: usize = 4096;
 const AT: usize = 0x4000_0000;
 const FAR: usize = AT + (64 << 21);
 const SHARED: usize = AT + 16 * PAGE;
 const FRAMES: u64 = 512;
-const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
-
-/// The threads of the tests share a pool of nodes, so one of them at a time measures.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Swap in memory, which itself does not fail.
 #[derive(Default)]
@@ -64,30 +58,7 @@ impl PageSource for Zeros {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        4
-    }
-
-    fn write_path(&self, out: &mut dyn Write) -> std::fmt::Result {
-        out.write_str("/file")
-    }
-}
-
-/// A monitor that resolves nothing.
-struct Monitor;
-
-impl UserFaultHandler for Monitor {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn marks_absent_pages(&self, _: u64) -> bool {
-        true
-    }
+    named!(4, "/file");
 }
 
 /// What a program can see without touching anything: its VMAs, and which pages are present.
@@ -117,7 +88,7 @@ impl World {
             let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
             let profile = Profile::LINUX_6_18;
             let mut space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
-            space.set_userfault_handler(Arc::new(Monitor));
+            space.set_userfault_handler(Arc::new(Never { marks_absent: true, ..Never::default() }));
             if grace {
                 let periods = TlbGrace::try_new(bare.clone()).unwrap();
                 // SAFETY: the machine's periods; each CPU that uses the space takes part.
@@ -163,7 +134,7 @@ fn each_allocation_fails(
     is_whole: bool,
     call: impl Fn(&World) -> Result<(), Error>,
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut failures = 0;
     for (grace, all) in [(false, false), (false, true), (true, true)] {
         for nth in 0.. {
@@ -214,7 +185,8 @@ fn calls_that_change_vmas() {
     });
     let fixed = Some(FAR);
     let (addr, old_len, new_len) = (AT, 4 * PAGE, 5 * PAGE);
-    let move_it = RemapRequest { addr, old_len, new_len, may_move: true, fixed, dont_unmap: None };
+    let move_it =
+        RemapRequest { addr, old_len, new_len, may_move: true, fixed, ..RemapRequest::default() };
     run("mremap", 2, &|space| space.mremap(move_it).map(drop));
     let modes = UserFaultModes::MISSING | UserFaultModes::WP;
     run("register", 1, &|space| space.userfault_register(AT + PAGE, PAGE, modes, Uffd::new(1)));

@@ -1,10 +1,12 @@
 //! Faults, calls, objects and swap on real threads, without checks in between.
 
+mod common;
 #[path = "common/ram.rs"]
 mod ram;
 
 use std::sync::{Arc, Mutex};
 
+use common::{FIXED, PAGE};
 use machine::{Asid, Frame, FrameSource, PageSize};
 use mm::*;
 use paging::{Paging, X86_64L4};
@@ -14,11 +16,9 @@ use sim::{Bare, BareGrace as Grace, Program};
 // Under Miri a round takes half a minute.
 const ROUNDS: usize = if cfg!(miri) { 1 } else { 200 };
 const FRAMES: u64 = 512;
-const PAGE: usize = 4096;
 const AT: usize = 0x4000_0000;
 const OBJECT: usize = AT + 16 * PAGE;
 const FILE: usize = AT + 32 * PAGE;
-const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, Grace>;
@@ -37,17 +37,7 @@ impl PageSource for Disk {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        1
-    }
-
-    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        out.write_str("/disk")
-    }
+    named!(1, "/disk");
 }
 
 fn byte(space: &Space, at: usize) -> u8 {

@@ -2,7 +2,7 @@
 //! nothing, or flushes at once, or its pages wait (I7).
 
 mod common;
-#[path = "common/failing_heap.rs"]
+#[path = "../../vma/tests/common/failing_heap.rs"]
 mod failing_heap;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The calls on an address space, beside the operations of the range tree that they cannot do
+//! The calls on an address space, next to the operations of the range tree that they cannot do
 //! without: the search for a gap, the store, the erase, the move of an end, the duplicate.
 //!
 //! ```text
@@ -59,7 +59,7 @@ fn ranges(vmas: usize) -> impl Iterator<Item = (usize, usize)> {
 
 fn request(len: usize, prot: u32) -> MapRequest<File> {
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    MapRequest { addr: 0, len, prot, flags, file: None, offset: 0, driver_flags: None }
+    MapRequest { flags, ..MapRequest::anonymous(len, prot) }
 }
 
 fn space(vmas: usize) -> Space {

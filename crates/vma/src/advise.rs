@@ -105,9 +105,7 @@ impl Advice {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// madvise(2) on `start..start + len`. Skips holes, and then returns [`Error::Unmapped`] at the
     /// end. Stops at the first VMA that refuses the advice. The part before it has changed (rule
     /// 8).

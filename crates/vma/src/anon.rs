@@ -14,7 +14,7 @@
 //!
 //! fork gives each faulted VMA of the child an anon_vma of its own. Linux may reuse an idle one of
 //! an ancestor for that, but never one that any VMA has, so the child's VMAs differ from each other
-//! in any case; and the chain always holds the parent's anon_vma besides. So reuse answers neither
+//! in any case; and the chain always holds the parent's anon_vma, too. So reuse answers neither
 //! question differently.
 //!
 //! # Why fork walks no VMAs
@@ -27,12 +27,12 @@
 //! to each other afterwards. So fork need not touch it.
 
 //!
-//! # First writes beside calls
+//! # First writes during calls
 //!
-//! A page fault gives a VMA its anon_vma without the write right ([`Slot::fill`]): a VMA does not
+//! A page fault gives a VMA its anon_vma without the mmap lock ([`Slot::fill`]): a VMA does not
 //! change otherwise once it is in the tree, so this is one compare-exchange. A call that decides by
 //! the absence of an anon_vma must not be overtaken by that, so it *closes* the empty slot first
-//! ([`Slot::close`]): then a fault needs the write right, too. Calls close the slot of a VMA
+//! ([`Slot::close`]): then a fault needs the mmap lock, too. Calls close the slot of a VMA
 //!
 //! - that might merge with another one, if nothing but the anon_vma is left to decide it;
 //! - that they cut in two: the parts are one object, and a fault in one must not mark both;
@@ -46,18 +46,18 @@
 //! The slot also says whether a page of the VMA may ever have been there. A fault that brings in a
 //! page either fills the slot, or *touches* it ([`Slot::touch`]), before its second look. A call
 //! that unmaps a VMA closes the slot first. If the slot was untouched then, no page is there, and
-//! none can appear: a fault that comes later finds the slot closed, takes the write right, and
+//! none can appear: a fault that comes later finds the slot closed, takes the mmap lock, and
 //! looks at the VMAs again. So the call has no pages to remove. One word decides, so no fence is
 //! needed.
 //!
-//! A part of the VMA may stay, and be touched later, with the write right. A fault that looked
+//! A part of the VMA may stay, and be touched later, with the mmap lock. A fault that looked
 //! another part up long ago would take that for a mark of its own. So a slot that is closed *and*
 //! touched says nothing about a range: the fault looks the VMA up again, after its mark, in the
 //! tree ([`Touched::LookAgain`]). That mark releases what calls have stored before, and
 //! [`Slot::touch`] acquires it. A slot that is filled, or touched and open, was so before any call
 //! closed it; calls have seen that.
 //!
-//! After a fork, two spaces have the VMA, and each marks it without the other's write right. So a
+//! After a fork, two spaces have the VMA, and each marks it without the other's mmap lock. So a
 //! slot that was not made since the last fork counts as touched, and so do its copies.
 //!
 //! An untouched VMA may take in a touched one, in a merge. Then it counts as touched. A copy has
@@ -132,7 +132,7 @@ impl Anon {
         self.inherited.then_some(Anon { inherited: false, ..self })
     }
 
-    /// Whether a VMA beside it may use it for its first write.
+    /// Whether a VMA next to it may use it for its first write.
     pub(crate) fn lends(self, here: Generation) -> bool {
         self.is_faulted() && !self.is_inherited(here)
     }
@@ -181,7 +181,7 @@ pub enum Touched {
     /// The VMA is marked, but a call may have taken a part of it away since it was looked up. The
     /// caller looks it up again before it maps the page, also if it knows of no change.
     LookAgain,
-    /// A call has decided that no page of the VMA is there. The caller takes the write right, looks
+    /// A call has decided that no page of the VMA is there. The caller takes the mmap lock, looks
     /// the VMA up again, and calls
     /// [`Vma::mark_touched_for_call`](crate::Vma::mark_touched_for_call).
     NeedsRight,
@@ -265,13 +265,13 @@ impl Slot {
     }
 
     /// Closes it if it is empty. Returns whether a page of the VMA may be there. If not, none will
-    /// appear by a fault that does not hold the write right. `now` is the moment of the address
+    /// appear by a fault that does not hold the mmap lock. `now` is the moment of the address
     /// space.
     pub(crate) fn close_touched(&self, now: Moment) -> bool {
         self.update(closed) != CLOSED || self.made != now
     }
 
-    /// A page is about to appear, not by a first write. Without the write right.
+    /// A page is about to appear, not by a first write. Without the mmap lock.
     pub(crate) fn touch(&self) -> Touched {
         match self.update(|value| if value == EMPTY { TOUCHED } else { value }) {
             CLOSED => Touched::NeedsRight,
@@ -280,7 +280,7 @@ impl Slot {
         }
     }
 
-    /// As [`touch`](Self::touch), with the write right, so also if it is closed.
+    /// As [`touch`](Self::touch), with the mmap lock, so also if it is closed.
     pub(crate) fn touch_for_call(&self) {
         self.update(|value| match value {
             EMPTY => TOUCHED,
@@ -289,7 +289,7 @@ impl Slot {
         });
     }
 
-    /// Fills it at a first write, without the write right. Returns whether it is filled now: not if
+    /// Fills it at a first write, without the mmap lock. Returns whether it is filled now: not if
     /// it is closed, or of another moment than `now`. `choose` chooses the number.
     pub(crate) fn fill(&self, now: Moment, choose: impl FnOnce() -> usize) -> bool {
         match self.number.load(Relaxed) {

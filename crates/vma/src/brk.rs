@@ -10,9 +10,7 @@ use crate::{
     vma::page_align,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// brk(2) as the system call has it: moves the end of the heap to `brk` if it can, and returns
     /// the current end.
     ///

@@ -14,13 +14,13 @@ use crate::{
     tree::Look,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A> {
-    /// The first write to a private page of the VMA `seen` at `addr`, beside calls that change
-    /// VMAs: as [`Writer::first_write`], but without the write right. `seen` was found under this
-    /// guard.
+impl<F: MappedFile, R: grace::Reclaim> AddressSpace<F, R> {
+    /// The first write to a private page of the VMA `seen` at `addr`, during calls that
+    /// change VMAs: as [`Writer::first_write`], but without the mmap lock. `seen` was found under
+    /// this guard.
     ///
     /// Returns whether the VMA has an anon_vma now. If not, a call has decided something by its
-    /// absence, or the VMA is shared with a forked child: then the caller takes the write right and
+    /// absence, or the VMA is shared with a forked child: then the caller takes the mmap lock and
     /// calls [`Writer::first_write`].
     ///
     /// Cost: two descents of the tree, one increment of a counter of the address space, and one
@@ -47,9 +47,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The first write to a private page of the VMA at `addr`. The VMA gets an anon_vma: the next
     /// VMA's if they may share it, else the previous one's, else a new one (rule 2). A VMA that has
     /// an anon_vma stays unchanged.
@@ -202,7 +200,7 @@ mod tests {
     fn map(addr: usize, pages: usize, flags: MapFlags) -> MapRequest<File> {
         let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
         let len = pages * PAGE_SIZE;
-        MapRequest { addr, len, prot: 3, flags, file: None, offset: 0, driver_flags: None }
+        MapRequest { addr, flags, ..MapRequest::anonymous(len, 3) }
     }
 
     #[test]

@@ -100,3 +100,32 @@ pub enum Placement {
     /// The driver chooses the address, so it cannot be predicted.
     Driver,
 }
+
+/// The file of an address space without files.
+///
+/// ```
+/// # use vma::*;
+/// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// assert!(space.get_mut().mmap(MapRequest::anonymous(0x4000, 3)).is_ok());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoFile {}
+
+impl MappedFile for NoFile {
+    fn writable(&self) -> bool {
+        match *self {}
+    }
+
+    fn device(&self) -> (u32, u32) {
+        match *self {}
+    }
+
+    fn inode(&self) -> u64 {
+        match *self {}
+    }
+
+    fn write_path(&self, _: &mut dyn fmt::Write) -> fmt::Result {
+        match *self {}
+    }
+}

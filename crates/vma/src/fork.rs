@@ -12,9 +12,7 @@ use crate::{
     space::Writer, state::VmaCounts, tree::Change, tree::Vmas,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The address space of a forked child: every VMA without MADV_DONTFORK, at the same addresses.
     /// Locks stay with the parent, and so do userfaultfds that do not follow fork. Nothing merges.
     ///
@@ -24,7 +22,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn fork(&mut self) -> Result<AddressSpace<F, R, A>, Error> {
+    pub fn fork(&mut self) -> Result<AddressSpace<F, R>, Error> {
         self.fork_with(|uffd| Ok(uffd.follows_fork.then_some(uffd)))
     }
 
@@ -36,7 +34,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     pub fn fork_with(
         &mut self,
         mut child_uffd: impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
-    ) -> Result<AddressSpace<F, R, A>, Error> {
+    ) -> Result<AddressSpace<F, R>, Error> {
         let tree = self.vmas.tree.duplicate()?;
         let mut child = AddressSpace::from_parts(*self.vmas.profile, tree, self.vmas.state.fork());
         if self.vmas.state.counts().unshared > 0 {
@@ -77,7 +75,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     /// assert_eq!(space.get_mut().mmap(request), Ok(0x6fff_ffe0_0000));
     /// # Ok::<(), vma::Error>(())
     /// ```
-    pub fn duplicate(&mut self, profile: Profile) -> Result<AddressSpace<F, R, A>, Error> {
+    pub fn duplicate(&mut self, profile: Profile) -> Result<AddressSpace<F, R>, Error> {
         let tree = self.vmas.tree.duplicate()?;
         Ok(AddressSpace::from_parts(profile, tree, self.vmas.state.duplicate()))
     }
@@ -95,7 +93,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     /// Gives the child its own VMAs where they differ from the parent's.
     fn unshare(
         &self,
-        child: &mut Vmas<'_, F, R, A>,
+        child: &mut Vmas<'_, F, R>,
         child_uffd: &mut impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
     ) -> Result<(), Error> {
         let all = self.vmas.tree.iter(0..=usize::MAX);
@@ -107,7 +105,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Vmas<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim> Vmas<'_, F, R> {
     /// Stores or erases one VMA of the child.
     fn unshare_one(
         &mut self,

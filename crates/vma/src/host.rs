@@ -7,7 +7,6 @@
 use core::ops::Range;
 
 use grace::Reclaim;
-use maple::{NodeAlloc, Nodes};
 
 use crate::{
     AddressSpace, Advice, Error, MappedFile, Step, VmFlags, Vma,
@@ -20,16 +19,6 @@ use crate::{
 /// ```
 /// # use core::ops::Range;
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// /// Writes down what is unmapped.
 /// #[derive(Default)]
 /// struct Log(Vec<Range<usize>>);
@@ -46,20 +35,16 @@ use crate::{
 ///     }
 /// }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// let mut log = Log::default();
 /// let mut writer = space.get_mut().with_host(&mut log);
-/// let at = writer.mmap(request.clone())?;
+/// let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// writer.munmap(at + 0x1000, 0x1000)?;
 /// drop(writer);
 /// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
 /// # Ok::<(), vma::Error>(())
 /// ```
-pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
+pub trait Host<F: MappedFile, R: Reclaim> {
     /// Whether there are pages.
     const PAGES: bool = true;
 
@@ -99,7 +84,7 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     ///
     /// # Errors
     /// Those of the step: nothing has changed. Those of an advice: some pages may have.
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error>;
+    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
     /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
@@ -117,17 +102,17 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
 }
 
 /// No pages.
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Host<F, R, A> for () {
+impl<F: MappedFile, R: Reclaim> Host<F, R> for () {
     const PAGES: bool = false;
     const BRINGS_IN: bool = false;
 
     #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
+    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error> {
         step.store()
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> for &mut H {
+impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Host<F, R> for &mut H {
     const PAGES: bool = H::PAGES;
     const MARKS_TOUCHED: bool = H::MARKS_TOUCHED;
     const BRINGS_IN: bool = H::BRINGS_IN;
@@ -144,7 +129,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
     }
 
     #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
+    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error> {
         H::apply(self, step)
     }
 
@@ -233,7 +218,7 @@ impl SpaceId {
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
+impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
     /// Which one it is: as in [`Host::admit`].
     #[inline]
     pub fn id(&self) -> SpaceId {
@@ -250,15 +235,15 @@ pub struct Enters {
     pub new: bool,
 }
 
-impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'a, F, R, A> {
+impl<'a, F: MappedFile, R: Reclaim> Writer<'a, F, R> {
     /// From now on, each step of a call goes through this host.
     #[must_use]
-    pub fn with_host<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
+    pub fn with_host<H: Host<F, R>>(self, host: H) -> Writer<'a, F, R, H> {
         Writer { vmas: self.vmas, host }
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
+impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The host, between two calls.
     pub fn host(&mut self) -> &mut H {
         &mut self.host

@@ -31,7 +31,7 @@
 //! | `merge`, `anon` | which VMAs merge; which may share anonymous pages, and which were used |
 //! | `limits` | sizes, and the limits of setrlimit |
 //! | `profile` | the rules that differ between kernels |
-//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the state besides, and the types |
+//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the rest of the state, and the types |
 //!
 //! # Why it is correct
 //!
@@ -54,6 +54,8 @@
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(
@@ -100,7 +102,7 @@ mod watch;
 pub use advise::Advice;
 pub use anon::Touched;
 pub use error::Error;
-pub use file::{MappedFile, Placement};
+pub use file::{MappedFile, NoFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
 pub use host::{Enters, Host, SpaceId, Work};
 pub use limits::{Limits, Sizes};

@@ -108,9 +108,7 @@ fn is_data(flags: VmFlags) -> bool {
     flags & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::GROWSDOWN) == VmFlags::WRITE
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The sizes of the address space. Constant time.
     pub fn sizes(&self) -> Sizes {
         let [total, data, stack, exec, locked, accounted] =

@@ -14,24 +14,10 @@ use crate::{
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
+/// # let request = MapRequest::anonymous(0x4000, 3);
 /// # let at = writer.mmap(request.clone())?;
 /// writer.mlockall(LockAll { future: true, ..LockAll::default() })?;
 /// let later = writer.mmap(request)?;
@@ -48,9 +34,7 @@ pub struct LockAll {
     pub on_fault: bool,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or
     /// (`on_fault`) when each is first touched. Stops at the first hole. The part before the hole
     /// **is locked**, as in Linux (rule 8).

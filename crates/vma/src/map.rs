@@ -13,9 +13,7 @@ use crate::{
     vma::{PAGE_SIZE, page_align},
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The address that [`mmap`](Self::mmap) would choose for this map. Changes nothing.
     pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(request)?;

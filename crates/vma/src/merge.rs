@@ -44,7 +44,7 @@ fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>, here: Generation) -> bool
         && pages_fit(target.anon.close(), new.anon.get(), here)
 }
 
-/// Whether a first write in one VMA may use the anon_vma of the other, which is beside it: they
+/// Whether a first write in one VMA may use the anon_vma of the other, which is next to it: they
 /// differ at most in r, w and x.
 pub(crate) fn may_share_anon<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
     a.policy == b.policy
@@ -131,9 +131,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The result of merging a new VMA at `start..end` with its neighbours; `None` if none joins.
     /// The new VMA replaces the contents of the range, so a neighbour that reaches into the range
     /// counts from its edge. `right` is the VMA at `end`.

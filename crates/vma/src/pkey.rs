@@ -56,9 +56,7 @@ impl Pkeys {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// pkey_alloc(2): allocates the lowest free protection key. The rights that a thread has with
     /// it are the host's task. Constant time.
     ///
@@ -104,9 +102,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         Ok(())
     }
 
-    /// Marks a key as allocated that another kernel has allocated, as [`adopt`](Self::adopt) takes a
-    /// VMA of another kernel. `exec_only` says that it is the key of execute-only memory. Constant
-    /// time.
+    /// Marks a key as allocated that another kernel has allocated, as [`adopt`](Self::adopt) takes
+    /// a VMA of another kernel. `exec_only` says that it is the key of execute-only memory.
+    /// Constant time.
     ///
     /// # Errors
     /// [`Error::NoKey`]: there is no such key, or the profile has none.

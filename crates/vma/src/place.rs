@@ -4,8 +4,8 @@
 //! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
 //! more and is aligned within the gap. A free hint is used as it is.
 //!
-//! What [waits](Host::waiting) is passed over, unless a hint is there. Only if nothing else fits does
-//! the wait end.
+//! What [waits](Host::waiting) is passed over, unless a hint is there. Only if nothing else fits
+//! does the wait end.
 
 use crate::{
     Error, MapFlags, MappedFile, PAGE_SIZE, Placement, host::Host, space::Writer, tree::Look,
@@ -38,7 +38,7 @@ pub(crate) struct Wanted<'f, F> {
     pub(crate) file: Option<&'f F>,
 }
 
-/// A place for a map, and what the search has seen beside it.
+/// A place for a map, and what the search has seen next to it.
 pub(crate) struct Found<'a, F> {
     pub(crate) addr: usize,
     /// The first VMA that ends above the end of the place, or that there is none; the outer `None`
@@ -52,9 +52,7 @@ impl<F> Found<'_, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
     /// stack and for each range that waits in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {

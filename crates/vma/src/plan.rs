@@ -26,8 +26,8 @@ pub(crate) struct Plan<F> {
     pub(crate) stores: Stores<F>,
     pub(crate) work: Work,
     pub(crate) enters: Option<Enters>,
-    /// Bytes for which memory must be promised ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)), more
-    /// than before.
+    /// Bytes for which memory must be promised ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)),
+    /// more than before.
     pub(crate) growth: isize,
 }
 

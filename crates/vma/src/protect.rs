@@ -13,9 +13,7 @@ const PROT_GROWSDOWN: u32 = 0x0100_0000;
 const PROT_GROWSUP: u32 = 0x0200_0000;
 const PROT_SEM: u32 = 8;
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes from VMA to VMA and stops at the
     /// first hole or error. The part before it **has changed**, as in Linux (rule 8).
     ///

@@ -20,25 +20,10 @@ use crate::{
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// let grown = writer.mremap(RemapRequest {
 ///     addr: at,
 ///     old_len: 0x4000,
@@ -67,14 +52,18 @@ pub struct RemapRequest {
 }
 
 impl RemapRequest {
+    /// The move of `len` bytes from `addr` to exactly `to`.
+    pub fn moving(addr: usize, len: usize, to: usize) -> Self {
+        let (old_len, new_len, may_move) = (len, len, true);
+        RemapRequest { addr, old_len, new_len, may_move, fixed: Some(to), dont_unmap: None }
+    }
+
     fn new_addr(&self) -> Option<usize> {
         self.fixed.or(self.dont_unmap)
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// mremap(2). Returns the new address.
     ///
     /// All or nothing (I7), with two exceptions, as in Linux: a FIXED move of several VMAs moves
@@ -165,7 +154,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     }
 
     fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
-        // Its contents may be stored at another place, besides what stays.
+        // Its contents may be stored at another place, in addition to what stays.
         self.vmas.own_anon(request.addr)?;
         let area = self.vmas.covering(request.addr).ok_or(Error::NotOneVma)?;
         self.check_area(&request, &area)?;

@@ -77,24 +77,10 @@ pub(crate) enum MapType {
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
+/// # let request = MapRequest::anonymous(0x4000, 3);
 /// # let at = writer.mmap(request.clone())?;
 /// let more = MapRequest { len: 0x1000, prot: 1, ..request };
 /// assert_eq!(writer.choose_address(&more), Ok(at - 0x1000));
@@ -118,4 +104,12 @@ pub struct MapRequest<F> {
     pub offset: usize,
     /// If set, these flags from the file's driver replace the usual ones.
     pub driver_flags: Option<VmFlags>,
+}
+
+impl<F> MapRequest<F> {
+    /// Private anonymous memory at an address that the call chooses.
+    pub fn anonymous(len: usize, prot: u32) -> Self {
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        MapRequest { addr: 0, len, prot, flags, file: None, offset: 0, driver_flags: None }
+    }
 }

@@ -26,20 +26,9 @@ use crate::{
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
-/// let segment = writer.shmat(AttachRequest {
-///     segment: File,
-///     len: 0x4000,
-///     addr: None,
-///     read_only: true,
-///     exec: false,
-///     replace: false,
-///     round: false,
-/// })?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
+/// let request = AttachRequest { read_only: true, ..AttachRequest::new(File, 0x4000) };
+/// let segment = writer.shmat(request)?;
 /// assert_eq!(segment, at - 0x4000);
 /// writer.shmdt(segment)?;
 /// # Ok::<(), vma::Error>(())
@@ -62,9 +51,15 @@ pub struct AttachRequest<F> {
     pub round: bool,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F> AttachRequest<F> {
+    /// A segment of `len` bytes, for reading and writing, at an address that the call chooses.
+    pub fn new(segment: F, len: usize) -> Self {
+        let (read_only, exec, replace, round) = (false, false, false, false);
+        AttachRequest { segment, len, addr: None, read_only, exec, replace, round }
+    }
+}
+
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// shmat(2). Returns the address of the map. Costs what [`mmap`](Self::mmap) costs.
     ///
     /// # Errors

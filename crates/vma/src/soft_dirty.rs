@@ -7,9 +7,7 @@
 
 use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, host::Host, space::Writer};
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Takes [`VmFlags::SOFTDIRTY`] from all VMAs. Each one that is made from now on has it. A
     /// forked child goes on so.
     ///

@@ -14,7 +14,7 @@
 use core::ops::Range;
 
 use grace::{Concurrent, Reclaim};
-use maple::{NodeAlloc, Nodes, SoleLock, SoleTree};
+use maple::{Nodes, SoleLock, SoleTree};
 
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
@@ -44,30 +44,13 @@ pub struct Layout {
 }
 
 /// The address space of a program. `F` is the host's file type, `R` the tree's reclamation engine
-/// ([`grace::Single`] for one owner), `A` the allocator of nodes.
+/// ([`grace::Single`] for one owner).
 ///
 /// ```
-/// use vma::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
-/// # #[derive(Clone, PartialEq)] struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn device(&self) -> (u32, u32) { (0, 0) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
+/// use vma::{AddressSpace, Layout, MapRequest, NoFile, Profile};
 /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// let space = AddressSpace::<File, grace::Epoch>::new(Profile::LINUX_6_18, layout);
-/// let addr = space.write().mmap(MapRequest {
-///     addr: 0,
-///     len: 0x3000,
-///     prot: 3,
-///     flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
-///     file: None,
-///     offset: 0,
-///     driver_flags: None,
-/// })?;
+/// let space = AddressSpace::<NoFile, grace::Epoch>::new(Profile::LINUX_6_18, layout);
+/// let addr = space.write().mmap(MapRequest::anonymous(0x3000, 3))?;
 /// assert_eq!(addr, 0x7ffe_ffff_d000);
 ///
 /// let guard = space.pin();
@@ -76,19 +59,19 @@ pub struct Layout {
 /// assert_eq!(vma.flags.to_string(), "rd,wr,mr,mw,me,ac");
 /// # Ok::<(), vma::Error>(())
 /// ```
-pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
+pub struct AddressSpace<F: MappedFile, R: Reclaim> {
     profile: Profile,
-    tree: Tree<F, R, A>,
+    tree: Tree<F, R>,
     state: State,
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
+impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
     /// An empty address space. Allocates nothing.
     pub fn new(profile: Profile, layout: Layout) -> Self {
         AddressSpace { profile, tree: SoleTree::new_in(), state: State::new(layout) }
     }
 
-    pub(crate) fn from_parts(profile: Profile, tree: Tree<F, R, A>, state: State) -> Self {
+    pub(crate) fn from_parts(profile: Profile, tree: Tree<F, R>, state: State) -> Self {
         AddressSpace { profile, tree, state }
     }
 
@@ -142,10 +125,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         all.map(|(range, vma)| (*range.start()..range.end() + 1, vma.get()))
     }
 
-    /// The right to change VMAs of a shared address space. Takes the lock, and waits for it. Not
+    /// A writer of the VMAs of a shared address space. Takes the mmap lock, and waits for it. Not
     /// for interrupts.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub fn write(&self) -> Writer<'_, F, R, A>
+    pub fn write(&self) -> Writer<'_, F, R>
     where
         R: Concurrent,
     {
@@ -157,7 +140,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     /// something while it waits, such as answering requests of other CPUs. The writer comes later,
     /// in its place ([`Right::writer`]): it is large, and should not be moved.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub fn try_write(&self) -> Option<Right<'_, F, R, A>>
+    pub fn try_write(&self) -> Option<Right<'_, F, R>>
     where
         R: Concurrent,
     {
@@ -168,9 +151,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         &self.state
     }
 
-    /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
+    /// A writer of the VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
+    pub fn get_mut(&mut self) -> Writer<'_, F, R> {
         let (profile, tree) = (&self.profile, self.tree.get_mut());
         Writer { vmas: Vmas { profile, tree, state: &self.state }, host: () }
     }
@@ -178,20 +161,20 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
 
 /// The lock of an address space, held until this or its writer is dropped.
 #[must_use = "the lock is released when it is dropped"]
-pub struct Right<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
-    space: &'a AddressSpace<F, R, A>,
-    lock: SoleLock<'a, RefCounted<Vma<F>>, R, A>,
+pub struct Right<'a, F: MappedFile, R: Reclaim> {
+    space: &'a AddressSpace<F, R>,
+    lock: SoleLock<'a, RefCounted<Vma<F>>, R, Nodes>,
 }
 
-impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Right<'a, F, R, A> {
+impl<'a, F: MappedFile, R: Reclaim> Right<'a, F, R> {
     /// The bytes of VMAs that count as promised memory.
     pub fn accounted(&self) -> usize {
         self.space.state.counts().sizes.accounted().unsigned_abs()
     }
 
-    /// The right to change VMAs. Each step of a call goes through the host.
+    /// A writer of the VMAs. Each step of a call goes through the host.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub fn writer<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
+    pub fn writer<H: Host<F, R>>(self, host: H) -> Writer<'a, F, R, H> {
         let AddressSpace { profile, state, .. } = self.space;
         Writer { vmas: Vmas { profile, tree: self.lock.writer(), state }, host }
     }
@@ -202,32 +185,17 @@ impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Right<'a, F, R, A> {
 pub type MoreLines<'a, F> = dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> Result<bool, core::fmt::Error>
     + 'a;
 
-/// The right to change an address space. The system calls are its methods.
+/// The writer of an address space. The system calls are its methods.
 ///
 /// Holds the lock of a shared address space until dropped. Calls may allocate, so they are not for
 /// interrupts.
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// writer.mprotect(at, 0x1000, 1, None)?;
 /// writer.munmap(at + 0x3000, 0x1000)?;
 /// let shape: Vec<_> = writer.areas().map(|area| (area.start - at, area.end - at)).collect();
@@ -236,12 +204,12 @@ pub type MoreLines<'a, F> = dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &
 /// ```
 ///
 /// `H` applies the steps of its calls to the pages behind the VMAs ([`Host`]); `()` has no pages.
-pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes, H = ()> {
-    pub(crate) vmas: Vmas<'a, F, R, A>,
+pub struct Writer<'a, F: MappedFile, R: Reclaim, H = ()> {
+    pub(crate) vmas: Vmas<'a, F, R>,
     pub(crate) host: H,
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
+impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Checks that `more` VMAs fit below the limit.
     pub(crate) fn room_for(&self, more: usize) -> Result<(), Error> {
         if more > 0 && self.count() + more > self.vmas.profile.max_map_count {

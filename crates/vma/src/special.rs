@@ -17,25 +17,10 @@ use crate::{
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// writer.adopt(WholeVma {
 ///     start: 0x1000_0000,
 ///     end: 0x1000_2000,
@@ -63,9 +48,7 @@ pub struct WholeVma<F> {
     pub name: Option<Arc<str>>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Stores a VMA exactly as the host describes it. It replaces existing VMAs and merges with
     /// none.
     ///

@@ -1,4 +1,4 @@
-//! The state of an address space besides its VMAs.
+//! The state of an address space apart from its VMAs.
 //!
 //! The tree's lock guards it. Each part is a word of its own, so that the lock's holder can change
 //! it while the lock is borrowed by the tree's writer. The accesses are plain loads and stores.

@@ -3,7 +3,6 @@
 use core::ops::Range;
 
 use grace::Reclaim;
-use maple::{NodeAlloc, Nodes};
 
 use crate::{
     Area, Error, MappedFile, RefCounted, SpaceId, Vma,
@@ -38,7 +37,7 @@ use crate::{
 /// the entries of all faults that were faster.
 ///
 /// A range that changes hands is *busy* meanwhile ([`Vma::is_busy`]): its VMA makes faults wait for
-/// the write right. Otherwise a fault could bring in a page of the new map before the old pages are
+/// the mmap lock. Otherwise a fault could bring in a page of the new map before the old pages are
 /// gone, and the sweep would take it for an old one.
 ///
 /// A neighbour is joined when the range opens. Before, it keeps a VMA of its own, so a fault there
@@ -49,8 +48,8 @@ use crate::{
 /// given back. If it is dropped between `close` and [`open`](Self::open), because the host panics,
 /// what was busy stays so: its range may still have old pages. It merges with no other VMA, and a
 /// call may unmap or replace it.
-pub struct Step<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
-    vmas: &'s mut Vmas<'a, F, R, A>,
+pub struct Step<'s, 'a, F: MappedFile, R: Reclaim> {
+    vmas: &'s mut Vmas<'a, F, R>,
     plan: Plan<F>,
     phase: Phase,
     /// The busy VMAs of a move: the new one, and the old one.
@@ -67,8 +66,8 @@ enum Phase {
     Closed,
 }
 
-impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
-    fn new(vmas: &'s mut Vmas<'a, F, R, A>, plan: Plan<F>) -> Self {
+impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
+    fn new(vmas: &'s mut Vmas<'a, F, R>, plan: Plan<F>) -> Self {
         Step { vmas, plan, phase: Phase::Planned, busy: None, left: None }
     }
 
@@ -274,7 +273,7 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for Step<'_, '_, F, R, A> {
+impl<F: MappedFile, R: Reclaim> Drop for Step<'_, '_, F, R> {
     #[inline]
     fn drop(&mut self) {
         if self.phase == Phase::Held {
@@ -283,7 +282,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for Step<'_, '_, F, R, A> {
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
+impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
     /// A copy of a VMA that makes faults wait. No fault fills its anon_vma: the copy is about to
     /// be replaced, so that first write would be lost.
     fn busy(&self, vma: &Vma<F>) -> Result<RefCounted<Vma<F>>, Error> {
@@ -340,7 +339,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
         if covers {
             return Ok(());
         }
-        // What the new VMA keeps of its range: all, or the parts beside the hole.
+        // What the new VMA keeps of its range: all, or the parts around the hole.
         let (low, high) = (new.start.max(from.end), new.end.min(from.start));
         if hole && new.start < from.end && from.start < new.end {
             if new.start < high {
@@ -355,7 +354,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
+impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Applies a step. One without work on pages is a store, once the host has admitted it;
     /// inlined, so that its plan is never in memory.
     #[cfg_attr(not(feature = "small"), inline(always))]

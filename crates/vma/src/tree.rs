@@ -11,7 +11,7 @@
 use core::ops::{Range, RangeInclusive};
 
 use grace::Reclaim;
-use maple::{NodeAlloc, RefCountedRef, SoleTree, SoleWriter};
+use maple::{Nodes, RefCountedRef, SoleTree, SoleWriter};
 
 use crate::{
     Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon::Slot, state::State,
@@ -19,31 +19,16 @@ use crate::{
 };
 
 /// The tree of an address space, keyed by address in bytes.
-pub(crate) type Tree<F, R, A> = SoleTree<RefCounted<Vma<F>>, R, A>;
+pub(crate) type Tree<F, R> = SoleTree<RefCounted<Vma<F>>, R, Nodes>;
 
 /// A VMA with its range.
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// let area = writer.area_at(at + 0x1234).unwrap();
 /// assert_eq!((area.start, area.end), (at, at + 0x4000));
 /// # Ok::<(), vma::Error>(())
@@ -162,14 +147,14 @@ impl<F> From<Area<F>> for Change<F> {
     }
 }
 
-/// The VMAs of an address space, for the holder of the write right.
-pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
+/// The VMAs of an address space, for the holder of the mmap lock.
+pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim> {
     pub(crate) profile: &'a Profile,
-    pub(crate) tree: SoleWriter<'a, RefCounted<Vma<F>>, R, A>,
+    pub(crate) tree: SoleWriter<'a, RefCounted<Vma<F>>, R, Nodes>,
     pub(crate) state: &'a State,
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
+impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
     /// The VMA that contains `addr`.
     pub(crate) fn covering(&self, addr: usize) -> Option<Area<F>> {
         self.look_at(addr).map(Look::keep)

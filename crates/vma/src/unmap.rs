@@ -1,4 +1,4 @@
-//! munmap, and the checks for every call that removes VMAs.
+//! munmap, and the checks for goody call that removes VMAs.
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,
@@ -10,9 +10,7 @@ use crate::{
     vma::page_align,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// munmap(2): unmaps `addr..addr + len`. Holes are no error.
     ///
     /// One erase in the tree, for any number of VMAs. May allocate. If a sealed VMA makes it fail,

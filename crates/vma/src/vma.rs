@@ -28,25 +28,10 @@ pub(crate) fn page_align_wrapping(len: usize) -> usize {
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// let vma = writer.area_at(at).unwrap().vma;
 /// assert!(vma.is_private() && !vma.is_faulted());
 /// assert_eq!(vma.offset_at(at), at / PAGE_SIZE);
@@ -106,9 +91,10 @@ impl<F> Vma<F> {
         self.anon.get().is_faulted()
     }
 
-    /// A page of the VMA is about to appear in the page tables, beside calls that change VMAs. A
-    /// first write of a private page calls [`AddressSpace::first_write`](crate::AddressSpace)
-    /// instead. Then a call that unmaps the VMA removes its pages ([`Host`](crate::Host)).
+    /// A page of the VMA is about to appear in the page tables, during calls that change
+    /// VMAs. A first write of a private page calls
+    /// [`AddressSpace::first_write`](crate::AddressSpace) instead. Then a call that unmaps the VMA
+    /// removes its pages ([`Host`](crate::Host)).
     ///
     /// Cost: a load; a compare-exchange at the first page. Any context.
     ///
@@ -120,7 +106,7 @@ impl<F> Vma<F> {
         self.anon.touch()
     }
 
-    /// As [`mark_touched`](Self::mark_touched). The caller holds the write right, and has found the
+    /// As [`mark_touched`](Self::mark_touched). The caller holds the mmap lock, and has found the
     /// VMA with it.
     pub fn mark_touched_for_call(&self) {
         self.anon.touch_for_call();
@@ -143,7 +129,7 @@ impl<F> Vma<F> {
     }
 
     /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for
-    /// the write right ([`Host`](crate::Host)).
+    /// the mmap lock ([`Host`](crate::Host)).
     pub fn is_busy(&self) -> bool {
         self.busy
     }
@@ -188,25 +174,10 @@ impl<F: crate::MappedFile> Vma<F> {
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// let interleave = Policy { mode: 3, nodes: 0b11, home: None };
 /// writer.mbind(at, 0x1000, Some(interleave))?;
 /// assert_eq!(writer.area_at(at).unwrap().vma.policy(), Some(interleave));
@@ -227,25 +198,10 @@ pub struct Policy {
 ///
 /// ```
 /// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
+/// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
 /// let uffd = Uffd { id: 1, follows_fork: false, follows_remap: false };
 /// writer.watch(at, 0x1000, VmFlags::UFFD_MISSING, uffd)?;
 /// assert_eq!(writer.count(), 2);

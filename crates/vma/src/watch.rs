@@ -24,9 +24,7 @@ impl<F> Vma<F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
-    Writer<'_, F, R, A, H>
-{
+impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// UFFDIO_REGISTER: registers `start..start + len` with `uffd` for `modes` (of
     /// [`VmFlags::UFFD`]). Skips holes. The host must check the file system: Linux allows tmpfs and
     /// hugetlbfs.

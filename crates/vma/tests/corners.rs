@@ -57,13 +57,8 @@ fn a_segment_piece_between_two_joins_the_left_one_only() {
     let mut space = space();
     let mut calls = space.get_mut();
     let attach = AttachRequest {
-        segment: File::segment(4 * PAGE),
-        len: 4 * PAGE,
         addr: Some(page(0)),
-        read_only: false,
-        exec: false,
-        replace: false,
-        round: false,
+        ..AttachRequest::new(File::segment(4 * PAGE), 4 * PAGE)
     };
     calls.shmat(attach).unwrap();
     calls.mremap(fixed_move(1, 1, 20, false)).unwrap();
@@ -186,13 +181,8 @@ fn a_segment_is_found_above_where_it_was_cut() {
     let mut space = space();
     let mut calls = space.get_mut();
     let attach = AttachRequest {
-        segment: File::segment(4 * PAGE),
-        len: 4 * PAGE,
         addr: Some(page(2)),
-        read_only: false,
-        exec: false,
-        replace: false,
-        round: false,
+        ..AttachRequest::new(File::segment(4 * PAGE), 4 * PAGE)
     };
     calls.shmat(attach).unwrap();
     // Another map covers the start of the segment and begins below it.

@@ -5,52 +5,16 @@
 //! with its first allocation failing, then with its second, and so on until the call succeeds.
 
 mod common;
-
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    ptr,
-};
+#[path = "common/failing_heap.rs"]
+mod failing_heap;
 
 use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space, vmas};
+use failing_heap::{alone, refusing};
 use vma::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
 
-thread_local! {
-    /// The allocations of this thread that still succeed; negative: all.
-    static LEFT: Cell<isize> = const { Cell::new(-1) };
-}
-
-struct Failing;
-
-// SAFETY: returns memory of the system's allocator, or null, which the contract allows.
-unsafe impl GlobalAlloc for Failing {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let left = LEFT.get();
-        if left == 0 {
-            return ptr::null_mut();
-        }
-        if left > 0 {
-            LEFT.set(left - 1);
-        }
-        // SAFETY: the caller upholds the same contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block came from the system's allocator.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Failing = Failing;
-
 /// Runs `work`. All allocations after the first `n` fail.
-fn with_allocations<T>(n: isize, work: impl FnOnce() -> T) -> T {
-    LEFT.set(n);
-    let out = work();
-    LEFT.set(-1);
-    out
+fn with_allocations<T>(n: usize, work: impl FnOnce() -> T) -> T {
+    refusing(n, true, work).0
 }
 
 const AT: usize = 0x7ffe_0000_0000;
@@ -78,6 +42,7 @@ fn fail_each_after(
     further: impl Fn(&mut Calls<'_>),
     call: impl Fn(&mut Calls<'_>, &File) -> Result<(), Error>,
 ) -> usize {
+    let _alone = alone();
     for n in 0.. {
         let file = File::segment(4 * PAGE);
         let mut space = space();
@@ -87,7 +52,7 @@ fn fail_each_after(
         let before = picture(&calls);
         let outcome = with_allocations(n, || call(&mut calls, &file));
         match outcome {
-            Ok(()) => return n as usize,
+            Ok(()) => return n,
             Err(Error::OutOfMemory) => assert_eq!(picture(&calls), before, "allocation {n} failed"),
             Err(other) => panic!("{other:?} when allocation {n} failed"),
         }
@@ -141,7 +106,7 @@ fn moves() {
         new_len: new * PAGE,
         may_move: true,
         fixed,
-        dont_unmap: None,
+        ..RemapRequest::default()
     };
     // Growth in place, growth by a move, growth from the middle of a VMA, and shrinking.
     for (start, old, new) in [(0, 16, 18), (0, 16, 60), (4, 2, 60), (0, 16, 3)] {
@@ -162,15 +127,7 @@ fn heap_first_writes_and_segments() {
     fail_each(grow);
     assert!(fail_each(|calls, _| calls.first_write(AT + 30 * PAGE)) >= 1);
     let attach = |calls: &mut Calls<'_>, file: &File| {
-        let request = AttachRequest {
-            segment: file.clone(),
-            len: 4 * PAGE,
-            addr: None,
-            read_only: false,
-            exec: false,
-            replace: false,
-            round: false,
-        };
+        let request = AttachRequest::new(file.clone(), 4 * PAGE);
         calls.shmat(request).map(drop)
     };
     assert!(fail_each(attach) >= 1);
@@ -191,6 +148,7 @@ fn forks() {
 /// Before the child splits a VMA with its parent's pages, the VMA gets an anon_vma of its own.
 #[test]
 fn splits_of_inherited_vmas() {
+    let alone = alone();
     for n in 0.. {
         let file = File::segment(4 * PAGE);
         let mut space = space();
@@ -206,6 +164,7 @@ fn splits_of_inherited_vmas() {
         assert_eq!(outcome, Err(Error::OutOfMemory));
         assert_eq!(picture(&child), before, "allocation {n} failed");
     }
+    drop(alone);
     let part = |calls: &mut Calls<'_>, _: &File| {
         calls.fork()?.get_mut().mprotect(AT + 4 * PAGE, PAGE, 1, None)
     };

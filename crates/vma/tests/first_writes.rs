@@ -1,4 +1,5 @@
-//! First writes without the write right, beside calls of another thread that change the VMA.
+//! First writes without the mmap lock, during calls of another thread that change the
+//! VMA.
 
 use std::{
     sync::{
@@ -9,28 +10,7 @@ use std::{
 };
 
 use grace::Epoch;
-use vma::{AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile};
-
-#[derive(Clone, PartialEq)]
-enum NoFile {}
-
-impl MappedFile for NoFile {
-    fn writable(&self) -> bool {
-        match *self {}
-    }
-
-    fn device(&self) -> (u32, u32) {
-        match *self {}
-    }
-
-    fn inode(&self) -> u64 {
-        match *self {}
-    }
-
-    fn write_path(&self, _: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        match *self {}
-    }
-}
+use vma::{AddressSpace, Error, Layout, MapFlags, MapRequest, NoFile, Profile};
 
 const AT: usize = 0x1000_0000;
 const PAGE: usize = 4096;
@@ -40,7 +20,7 @@ const LIVES: usize = if cfg!(miri) { 5 } else { 20_000 };
 fn request(pages: usize, prot: u32) -> MapRequest<NoFile> {
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
     let len = pages * PAGE;
-    MapRequest { addr: AT, len, prot, flags, file: None, offset: 0, driver_flags: None }
+    MapRequest { addr: AT, flags, ..MapRequest::anonymous(len, prot) }
 }
 
 /// An unmapping that a sealed VMA refuses leaves the VMA before it split. A first write in one part
@@ -108,5 +88,5 @@ fn no_first_write_is_lost() {
         }
         faults.join().unwrap()
     });
-    assert!(written > 0 || cfg!(miri), "no first write came beside the calls");
+    assert!(written > 0 || cfg!(miri), "no first write came during the calls");
 }

@@ -7,24 +7,6 @@ const AT: usize = 0x4000_0000;
 const HEAP: usize = 0x1000_0000;
 const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 
-#[derive(Clone, PartialEq)]
-enum NoFile {}
-
-impl MappedFile for NoFile {
-    fn writable(&self) -> bool {
-        match *self {}
-    }
-    fn device(&self) -> (u32, u32) {
-        match *self {}
-    }
-    fn inode(&self) -> u64 {
-        match *self {}
-    }
-    fn write_path(&self, _: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        match *self {}
-    }
-}
-
 type Calls<'a> = Writer<'a, NoFile, grace::Single>;
 
 fn with_calls(limits: Limits, test: impl FnOnce(&mut Calls<'_>)) {
@@ -40,7 +22,7 @@ fn with_calls(limits: Limits, test: impl FnOnce(&mut Calls<'_>)) {
 fn map(calls: &mut Calls<'_>, pages: usize, prot: u32, flags: MapFlags) -> Result<usize, Error> {
     let addr = if flags.contains(MapFlags::FIXED) { AT } else { 0 };
     let (len, flags) = (pages * PAGE_SIZE, flags | PRIVATE);
-    calls.mmap(MapRequest { addr, len, prot, flags, file: None, offset: 0, driver_flags: None })
+    calls.mmap(MapRequest { addr, flags, ..MapRequest::anonymous(len, prot) })
 }
 
 #[test]
@@ -81,8 +63,7 @@ fn a_fixed_map_grows_by_what_is_new() {
             old_len: PAGE_SIZE,
             new_len,
             may_move: true,
-            fixed: None,
-            dont_unmap: None,
+            ..RemapRequest::default()
         };
         assert_eq!(calls.mremap(grow(2 * PAGE_SIZE)), Err(Error::SizeLimit));
         let left = RemapRequest { dont_unmap: Some(0), ..grow(PAGE_SIZE) };
@@ -119,8 +100,7 @@ fn locked_memory_has_a_limit() {
             old_len: PAGE_SIZE,
             new_len: 2 * PAGE_SIZE,
             may_move: true,
-            fixed: None,
-            dont_unmap: None,
+            ..RemapRequest::default()
         };
         assert_eq!(calls.mremap(grow), Err(Error::LockLimitAgain));
         assert_eq!(calls.sizes().locked, 4 * PAGE_SIZE);

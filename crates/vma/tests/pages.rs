@@ -1,5 +1,5 @@
-//! The protocol between calls and the pages behind the VMAs, beside page faults that come while a
-//! call works on pages.
+//! The protocol between calls and the pages behind the VMAs, concurrently with page faults that
+//! come while a call works on pages.
 
 mod common;
 
@@ -10,7 +10,6 @@ use std::{
 
 use common::{File, PAGE, anonymous, of_file, space};
 use grace::{Epoch, Reclaim};
-use maple::NodeAlloc;
 use vma::{
     AddressSpace, Advice, Area, Error, Host, Layout, MapFlags, Profile, RemapRequest, Step, Uffd,
     VmFlags, Vma, Work,
@@ -25,11 +24,11 @@ fn page(n: usize) -> usize {
 /// Calls `work` with the name of each method and its range.
 struct Each<W>(W);
 
-impl<W, R: Reclaim, A: NodeAlloc> Host<File, R, A> for Each<W>
+impl<W, R: Reclaim> Host<File, R> for Each<W>
 where
     W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags),
 {
-    fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
         step.hold()?;
         step.close(false)?;
         let none = VmFlags::empty();
@@ -53,7 +52,7 @@ fn shared() -> AddressSpace<File, Epoch> {
     AddressSpace::new(Profile { guard_flag: true, ..Profile::LINUX_6_18 }, Layout::default())
 }
 
-/// A page fault does the first write of the VMA at an address without the write right.
+/// A page fault does the first write of the VMA at an address without the mmap lock.
 fn first_write(space: &AddressSpace<File, Epoch>, addr: usize) -> bool {
     let guard = space.pin();
     space.lookup(&guard, addr).is_some_and(|(_, seen)| space.first_write(&guard, addr, seen))
@@ -66,21 +65,14 @@ fn is_faulted(space: &AddressSpace<File, Epoch>, addr: usize) -> bool {
 
 /// A part of a VMA moves to its end and joins it, so the call splits the VMA.
 #[test]
-fn the_parts_beside_a_moved_one_are_written_apart() {
+fn the_parts_during_a_moved_one_are_written_apart() {
     let space = shared();
     let mut nothing = Each(|_, _, _: Option<&Vma<File>>, _| ());
     space.write().mmap(anonymous(page(0), 10, 3)).unwrap();
     // The area that the part joins is no longer registered: its contents change with the move.
     let uffd = Uffd { id: 1, follows_fork: false, follows_remap: false };
     space.write().watch(page(0), 10 * PAGE, VmFlags::UFFD_MISSING, uffd).unwrap();
-    let part = RemapRequest {
-        addr: page(4),
-        old_len: 2 * PAGE,
-        new_len: 2 * PAGE,
-        may_move: true,
-        fixed: Some(page(10)),
-        dont_unmap: None,
-    };
+    let part = RemapRequest::moving(page(4), 2 * PAGE, page(10));
     space.write().with_host(&mut nothing).mremap(part).unwrap();
     assert_eq!(space.write().count(), 2);
     first_write(&space, page(0));
@@ -94,10 +86,10 @@ fn a_busy_vma_sees_no_first_write() {
     let space = shared();
     space.write().mmap(anonymous(page(0), 4, 1)).unwrap();
     let mut written = Vec::new();
-    let mut beside = Each(|what, range: Range<usize>, _: Option<&Vma<File>>, _| {
+    let mut during = Each(|what, range: Range<usize>, _: Option<&Vma<File>>, _| {
         written.push((what, first_write(&space, range.start)));
     });
-    space.write().with_host(&mut beside).mmap(anonymous(page(0), 4, 3)).unwrap();
+    space.write().with_host(&mut during).mmap(anonymous(page(0), 4, 3)).unwrap();
     assert_eq!(written, [("empty", false)]);
     assert!(!is_faulted(&space, page(0)));
 }

@@ -229,14 +229,7 @@ fn rule_11_addresses() {
 }
 
 fn fixed_move(from: usize, pages: usize, to: usize) -> RemapRequest {
-    RemapRequest {
-        addr: from,
-        old_len: pages * PAGE,
-        new_len: pages * PAGE,
-        may_move: true,
-        fixed: Some(to),
-        dont_unmap: None,
-    }
+    RemapRequest::moving(from, pages * PAGE, to)
 }
 
 #[test]
@@ -321,15 +314,8 @@ fn sealed_vmas_stay() {
 fn segments_detach_as_a_whole() {
     let mut space = space();
     let mut calls = space.get_mut();
-    let request = AttachRequest {
-        segment: File::segment(4 * PAGE),
-        len: 4 * PAGE,
-        addr: Some(AT),
-        read_only: false,
-        exec: false,
-        replace: false,
-        round: false,
-    };
+    let request =
+        AttachRequest { addr: Some(AT), ..AttachRequest::new(File::segment(4 * PAGE), 4 * PAGE) };
     assert_eq!(calls.shmat(request.clone()), Ok(AT));
     assert_eq!(calls.shmat(request), Err(Error::WrongKind), "the range is in use");
     calls.munmap(AT, PAGE).unwrap();

@@ -1,7 +1,7 @@
 //! madvise(2): what an advice does to the pages.
 //!
 //! `vma` changes the flags of VMAs. The work on pages has two parts: that of the call's step, under
-//! the write right ([`Hook::advise`]), and what may wait, such as bringing pages in, with nothing
+//! the mmap lock ([`Hook::advise`]), and what may wait, such as bringing pages in, with nothing
 //! held ([`AddressSpace::madvise_announced`]).
 
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             |calls| calls.madvise(addr, len, advice),
             |hook| to_remove = core::mem::take(&mut hook.to_remove),
         );
-        // Without the write right: an object takes it in each space that maps the pages.
+        // Without the mmap lock: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
             file.object().in_memory().ok_or(ObjectError::NotSupported)?.remove(pages)?;
         }

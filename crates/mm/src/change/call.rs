@@ -26,7 +26,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Call<'a, M, F, G> {
         Call { hook, over: None, added: Cell::new(0) }
     }
 
-    /// The call has released the write right.
+    /// The call has released the mmap lock.
     pub(crate) fn settle(&mut self) {
         if let Some(over) = self.over.take() {
             over.give_back(&self.hook.core.tables);

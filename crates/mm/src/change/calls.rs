@@ -151,7 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(at)
     }
 
-    /// Calls `work` with the right to change the VMAs, and with the pages behind them: for the
+    /// Calls `work` with the mmap lock held, and with the pages behind them: for the
     /// calls of [`vma::Writer`] that have no method here, such as mseal, mbind, `adopt` for a VMA
     /// that execve makes, `set_layout`.
     ///
@@ -175,7 +175,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// ```
     ///
     /// # Context
-    /// `work` must not call this space: the write right is held.
+    /// `work` must not call this space: the mmap lock is held.
     ///
     /// # Errors
     /// Those of `work`; [`Error::Tables`] if the page tables are corrupt.

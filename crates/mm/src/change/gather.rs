@@ -119,7 +119,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
             change
         };
         // SAFETY: the space, or the object, owns the pages, as the callers of `Core::sweep` see to:
-        // they give a page at most the rights of its VMA, with the write right held. A frame that
+        // they give a page at most the rights of its VMA, with the mmap lock held. A frame that
         // was there is given back after the flush, by `drop` or by `Waiting`. Until then the range
         // is not mapped again where it gets other contents: its VMA is a hole, or busy; a hole may
         // wait longer. Where the VMA stays, a fault may bring in zeros, or the object's page again:
@@ -212,7 +212,7 @@ pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
     /// flush. When it returns, no CPU has a translation that was changed. The caller holds the
-    /// write right, and gives no page more rights than its VMA. `change` does not answer with
+    /// mmap lock, and gives no page more rights than its VMA. `change` does not answer with
     /// [`SweepChange::Stop`]; after a [cut](Cut::IsLater) it may be asked again about a page that
     /// stayed.
     pub(crate) fn sweep(

@@ -143,7 +143,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 
     /// In a debug build, checks that a range that was unmapped has no pages: also where a VMA was
-    /// never touched, so that its step had no work on pages. Called with the write right.
+    /// never touched, so that its step had no work on pages. Called with the mmap lock.
     #[inline]
     pub(super) fn check_unmapped(&self, range: Range<usize>) {
         if cfg!(debug_assertions)

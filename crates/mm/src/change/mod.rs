@@ -10,7 +10,7 @@
 //!
 //! # The way of a call
 //!
-//! A call takes the write right (`AddressSpace::change`). [`vma`] looks at VMAs and plans *steps*:
+//! A call takes the mmap lock (`AddressSpace::change`). [`vma`] looks at VMAs and plans *steps*:
 //! munmap is one step for its whole range; a call that changes VMAs in several ways (mprotect,
 //! madvise, mremap of several VMAs) makes one after the other. Each step goes this way:
 //!
@@ -23,7 +23,7 @@
 //! pages    Hook::carry_out     faults that have looked before look again (`count_change`); then a
 //!                              sweep of the tables: its gathers flush, and give the frames back
 //! open     vma::Step::open     the new VMA without the busy mark, joined with its neighbours
-//! after    Call::settle        the write right is gone: promises, and periods that have ended
+//! after    Call::settle        the mmap lock is gone: promises, and periods that have ended
 //! ```
 //!
 //! Nothing fails once `close` has stored, but an advice. So any other step that fails has changed
@@ -36,7 +36,7 @@
 //! - A move splits huge pages and takes its tables when it prepares. MADV_COLLAPSE and UFFDIO_MOVE
 //!   (`monitor/moves`) take the rights from pages, flush, and then look for pins: no pin without a
 //!   lock succeeds any more.
-//! - Reclaim gives the right up between its steps, and leaves a mark in the entry.
+//! - Reclaim gives the lock up between its steps, and leaves a mark in the entry.
 //! - A monitor's calls store single entries (`monitor/place`), and marks sweep without a change of
 //!   VMAs (`monitor/track`).
 //!

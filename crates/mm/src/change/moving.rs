@@ -104,12 +104,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let mut pending = self.core.tables.no_flush();
         // SAFETY: the address space owns both ranges. No fault has added a page since the move was
         // prepared: the VMA of `from` was busy, and `to` was a hole, and is busy now, or was busy.
-        // The write right keeps calls away from pages beside the target.
+        // The mmap lock keeps calls away from pages next to the target.
         let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
         pending.flush();
         self.note(moved);
         // As in Linux, pages that were moved are soft-dirty, also where their VMA is not new.
-        // Relaxed: the caller has the write right, and pages become clean with it.
+        // Relaxed: the caller has the mmap lock, and pages become clean with it.
         if self.core.tracks_new.load(Ordering::Relaxed) {
             self.sweep_pages(to..to + from.len(), |page| {
                 SweepChange::Set(Attrs { soft: page.attrs.soft & !CLEAN, ..page.attrs })

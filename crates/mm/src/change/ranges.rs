@@ -1,6 +1,6 @@
 //! A sorted list of address ranges. Ranges that touch are one.
 //!
-//! For few ranges, of which most are added beside the last: an insertion is a search and a move.
+//! For few ranges, of which most are added next to the last: an insertion is a search and a move.
 
 use alloc::vec::Vec;
 use core::ops::Range;

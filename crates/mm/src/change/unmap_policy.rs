@@ -53,7 +53,7 @@ impl<M: Machine> fmt::Debug for UnmapPolicy<M> {
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Sets what munmap(2) of private anonymous memory has done when it returns, for this space and
     /// for children forked from now on. At first it is [`UnmapPolicy::Immediate`]. Waits for the
-    /// write right. Setting `Immediate` flushes what waits.
+    /// mmap lock. Setting `Immediate` flushes what waits.
     ///
     /// # Errors
     /// [`Error::NotSupported`]: the space has had other grace periods. Nothing has changed.

@@ -12,7 +12,7 @@
 //! ([`AddressSpace::activate`]). A frame keeps the reference of its entry while it waits. So no
 //! fault takes it over from a forked sibling, and pins stay as they are.
 //!
-//! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed beside
+//! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed next to
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
 //! ([`vma::Host::admit`]): what waits there is flushed first, with IPIs. A fault at such an
 //! address finds a hole.
@@ -37,8 +37,8 @@
 //!
 //! # Empty tables
 //! A munmap that waits leaves its lowest tables linked, though they are empty. The maps that come
-//! next are placed beside it, mostly in the same tables; and when the period has ended, in the same
-//! addresses again. So threads that map and unmap make no tables, and none wait. A range that
+//! next are placed next to it, mostly in the same tables; and when the period has ended, in the
+//! same addresses again. So threads that map and unmap make no tables, and none wait. A range that
 //! nothing has used for another period loses its empty tables: they are unlinked, and wait for a
 //! period in turn. A flush that ends the wait unlinks all. Tables do not stay empty that a fork
 //! shares, since a sweep would copy them, nor where huge pages may come.
@@ -51,7 +51,7 @@
 //! A munmap: a fence and a load for the number of the period, an uncontended lock, a search in the
 //! list of ranges. Ranges that touch are one, so threads that map and unmap have a few. A map: one
 //! more search for a gap. When a period has ended, the next call gives back what waited for it,
-//! after it has released the write right.
+//! after it has released the mmap lock.
 
 use alloc::sync::Arc;
 use core::{
@@ -80,7 +80,7 @@ use crate::{
 };
 
 /// What waits in a space, and its policy. Methods that change or search what waits are called with
-/// the write right held.
+/// the mmap lock held.
 pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     /// The grace periods of the machine, as soon as they have been set.
     periods: Once<Arc<TlbGrace<M>>>,
@@ -90,11 +90,11 @@ pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     has_kept: AtomicBool,
     /// The pages and tables that wait; 0 if nothing does.
     pages: AtomicUsize,
-    /// Hardly ever waited for: its holder has the write right, or reads a number.
+    /// Hardly ever waited for: its holder has the mmap lock, or reads a number.
     bags: SpinMutex<Bags<M, F, G>>,
 }
 
-// Relaxed, for `on`, `has_kept` and `pages` everywhere: the write right orders the accesses of its
+// Relaxed, for `on`, `has_kept` and `pages` everywhere: the mmap lock orders the accesses of its
 // holders, and others only read a number.
 impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     pub(crate) fn new() -> Self {
@@ -150,7 +150,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         self.pages() != 0 || self.has_kept.load(Ordering::Relaxed)
     }
 
-    /// The period of what was unmapped last, if it waits. Takes the lock without the write right.
+    /// The period of what was unmapped last, if it waits. Takes the lock without the mmap lock.
     pub(super) fn newest(&self) -> Option<u64> {
         let bags = self.bags.try_lock()?;
         let newest = bags.new.as_ref().or(bags.old.as_ref());

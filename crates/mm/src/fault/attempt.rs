@@ -44,7 +44,7 @@ pub(crate) enum Step {
     NeedsZeroFrame,
     /// The VMA was another one at the second look.
     Again,
-    /// Only the write right can decide.
+    /// Only the mmap lock can decide.
     NeedsRight,
     /// A block of zeros was mapped.
     MappedHuge,
@@ -90,7 +90,7 @@ pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
     drop(failed);
     match error {
         TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
-        // The fork has the write right.
+        // The fork has the mmap lock.
         TableError::Fork => Ok(Step::NeedsRight),
         // A huge page came first, or small ones.
         TableError::Occupied(_) => Ok(Step::Again),

@@ -82,7 +82,7 @@ pub(crate) fn huge_around(addr: usize, range: &Range<usize>) -> Option<Range<usi
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Sets where faults bring in huge pages. Pages that are huge already stay so. A forked child
-    /// starts with its parent's policy. Waits for the write right.
+    /// starts with its parent's policy. Waits for the mmap lock.
     ///
     /// # Errors
     /// [`Error::NotSupported`](crate::Error::NotSupported): the machine has no pages of 2 MiB.
@@ -290,7 +290,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 pending.flush();
                 Ok(())
             }
-            // The fork has the write right: it ends.
+            // The fork has the mmap lock: it ends.
             Err(failed) if failed.error == TableError::Fork => Ok(()),
             Err(failed) => Err(failed.error),
         }

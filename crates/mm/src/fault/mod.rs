@@ -16,7 +16,7 @@
 //! ```
 //!
 //! At a hole, in a busy VMA, at a first write that a call has closed, where a fork has the tables,
-//! and after too many attempts the fault takes the write right. Then no VMA changes any more, and
+//! and after too many attempts the fault takes the mmap lock. Then no VMA changes any more, and
 //! only another fault can make it begin again. `rights` has the rights of pages, `zero` the zero
 //! frame, `reference` references to frames.
 //!
@@ -152,7 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.tables.flush_page(at, PageSize::Size4K);
     }
 
-    /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write
+    /// A fault that only the mmap lock can decide: at a hole, in a busy VMA, at a first write
     /// that a call has closed, or after too many attempts.
     fn fault_with_right(
         &self,
@@ -161,7 +161,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         fresh: &Fresh<'_, M>,
     ) -> Result<Outcome, FaultError> {
         let mut reclaimed = false;
-        // Prepared without the right, if memory is at hand. If it is not, it may not be needed: the
+        // Prepared without the lock, if memory is at hand. If it is not, it may not be needed: the
         // program's own error needs none.
         let _at_hand = fresh.prepare();
         let addr = at.get() as usize;

@@ -110,7 +110,7 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
     Attrs { key: flags.pkey(), ..Attrs::new(rights) }.with_share(share)
 }
 
-/// As [`attrs`], with what the memory of a device has besides, if the VMA's object is one.
+/// As [`attrs`], with the attributes of a device's memory, if the VMA's object is one.
 pub(crate) fn attrs_in<M: Machine, F: Format>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
     let cache = vma.file.as_ref().and_then(|file| file.object().info().device_memory);
     let mut attrs = attrs(vma.flags, share);

@@ -55,8 +55,8 @@ impl<'a, S: Step> MapCount<'a, S> {
         MapCount { family, step, blocks: Default::default() }
     }
 
-    /// How many maps a page has beside one for each entry that leads to it: at its address here,
-    /// and at the one where it came to be, if that is another one.
+    /// How many maps a page has in addition to one for each entry that leads to it: at its address
+    /// here, and at the one where it came to be, if that is another one.
     pub(crate) fn more_maps(&mut self, at: VirtAddr, origin: VirtAddr, frame: Frame) -> u32 {
         let Some(family) = self.family else { return 0 };
         let moved = (origin != at).then_some(origin);

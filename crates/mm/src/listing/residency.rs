@@ -97,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Some((core::ptr::from_ref(&**file.object()).addr(), byte))
     }
 
-    /// Writes the listing of `/proc/PID/maps`. Waits for the write right.
+    /// Writes the listing of `/proc/PID/maps`. Waits for the mmap lock.
     ///
     /// # Errors
     /// Those of `out`.

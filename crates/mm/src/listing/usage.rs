@@ -250,7 +250,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         totals
     }
 
-    /// Writes the listing of `/proc/PID/smaps`. Waits for the write right.
+    /// Writes the listing of `/proc/PID/smaps`. Waits for the mmap lock.
     ///
     /// # Errors
     /// Those of `out`.

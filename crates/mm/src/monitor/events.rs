@@ -1,13 +1,13 @@
 //! Events of userfaultfd: a monitor hears of forks, moves, removals and unmappings of its memory.
 //!
 //! A call gathers its events before it changes anything, so lack of memory fails it with nothing
-//! changed. When the change is done, with the write right still held, the userfaultfd counts as
+//! changed. When the change is done, with the mmap lock still held, the userfaultfd counts as
 //! changing ([`UserFaultHandler::begin_change`]), and with nothing held the host gets the events
 //! ([`UserFaultHandler::deliver`]). A removal is announced before it is done, as in Linux.
 //!
 //! # Correctness
 //! A monitor that copies pages from a list of its own must not copy one by the list of before a
-//! change when the change is done. Its calls look with the write right
+//! change when the change is done. Its calls look with the mmap lock
 //! ([`UserFaultHandler::is_changing`]), under which the userfaultfd began to change together with
 //! the memory. So a page was stored before the change, or the call fails with
 //! [`UserFaultError::Changing`] until the monitor has read the event.
@@ -95,10 +95,10 @@ fn push(events: &mut Events, uffd: u64, change: UserFaultChange) -> Result<(), v
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Whether memory of the space, or of a parent, was registered with a userfaultfd that wants
-    /// events. The caller holds the write right, or does not need to know of registrations that
+    /// events. The caller holds the mmap lock, or does not need to know of registrations that
     /// are under way.
     fn may_have_events(&self) -> bool {
-        // Relaxed: the write right orders it.
+        // Relaxed: the mmap lock orders it.
         self.has_events.load(Ordering::Relaxed)
     }
 
@@ -133,7 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Calls `each` for each part of a range that is registered with a userfaultfd that wants
-    /// `events`, in the order of addresses. The caller holds the write right.
+    /// `events`, in the order of addresses. The caller holds the mmap lock.
     fn each_registered(
         &self,
         range: &Range<usize>,
@@ -171,7 +171,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// Calls `change` with the write right. The events are those that `events` has added; those of
+    /// Calls `change` with the mmap lock. The events are those that `events` has added; those of
     /// a call that fails are told if it has unmapped the range nevertheless.
     pub(crate) fn change_and_tell<T>(
         &self,
@@ -202,7 +202,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         next.is_none_or(|(found, _)| found.start >= range.end)
     }
 
-    /// The userfaultfds of events begin to change. The caller holds the write right.
+    /// The userfaultfds of events begin to change. The caller holds the mmap lock.
     pub(crate) fn begin_changes(&self, events: &Events) {
         if let Some(handler) = self.core.userfaults.get() {
             events.iter().for_each(|event| handler.begin_change(event.uffd));

@@ -2,7 +2,7 @@
 //! moves them.
 //!
 //! # Correctness
-//! The calls hold the write right, so the VMA stays registered meanwhile. Faults run beside them:
+//! The calls hold the mmap lock, so the VMA stays registered meanwhile. Faults run concurrently:
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 

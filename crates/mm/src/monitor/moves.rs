@@ -1,7 +1,7 @@
 //! UFFDIO_MOVE: pages that a monitor moves, without a copy.
 //!
 //! # Correctness
-//! The VMAs are busy while pages move: faults there wait for the write right. The page tables move
+//! The VMAs are busy while pages move: faults there wait for the mmap lock. The page tables move
 //! the entries (`vma::Writer::move_private`), or nothing has changed.
 //!
 //! A pin takes no lock. So the pages lose all rights first, with a flush, which has a SeqCst fence
@@ -177,7 +177,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Clears the marks of pages that are about to move: at the target they are dirty, and not
     /// write-protected. The next write gives the right back.
     fn clear_marks(&mut self, range: Range<usize>) {
-        // Relaxed: the caller has the write right, and marks are set with it.
+        // Relaxed: the caller has the mmap lock, and marks are set with it.
         let marked = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if marked(&self.core.had_marks) || marked(&self.core.tracks_new) {
             self.sweep_pages(range, |page| {

@@ -1,6 +1,6 @@
 //! How a page of a userfaultfd's monitor gets its place in registered memory.
 //!
-//! The entry is stored with the write right and with the lock of its table held, after a look at
+//! The entry is stored with the mmap lock and with the lock of its table held, after a look at
 //! the VMA as it is then ([`AddressSpace::place`]). A page of an object goes into the object at the
 //! same moment ([`MemoryPages::fill`](crate::MemoryPages::fill)). So a page that is present is
 //! never replaced, and a page of one map never gets into another.
@@ -188,7 +188,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// Stores the entry that `make` returns for registered memory, with the write right, if there
+    /// Stores the entry that `make` returns for registered memory, with the mmap lock, if there
     /// is none, or none but that of a page that may be replaced. Returns whether it did. The memory
     /// may be another map than the caller has seen: `make` returns `None` if the page does not fit.
     pub(super) fn place(

@@ -116,7 +116,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// Calls `change` for the parts of VMAs in a range, with the write right, when the tables are
+    /// Calls `change` for the parts of VMAs in a range, with the mmap lock, when the tables are
     /// this space's own.
     pub(crate) fn change_with_hook(
         &self,

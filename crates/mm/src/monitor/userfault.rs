@@ -71,7 +71,7 @@ pub struct UserFault {
 /// The host's part of userfaultfd.
 ///
 /// # Misuse
-/// A method that is called with a lock or the write right held, and waits for a CPU, hangs. Wrong
+/// A method that is called with a lock or the mmap lock held, and waits for a CPU, hangs. Wrong
 /// answers let a monitor copy a page too early, or never.
 pub trait UserFaultHandler: Send + Sync + 'static {
     /// A program has faulted. Called with nothing held, in the context of the fault: it may wait
@@ -88,21 +88,21 @@ pub trait UserFaultHandler: Send + Sync + 'static {
 
     /// Whether this userfaultfd write-protects absent pages of anonymous memory, as it does those
     /// of objects (UFFD_FEATURE_WP_UNPOPULATED, which UFFD_FEATURE_WP_ASYNC implies). Called with
-    /// the write right held: only loads.
+    /// the mmap lock held: only loads.
     fn marks_absent_pages(&self, uffd: u64) -> bool {
         self.is_write_protect_async(uffd)
     }
 
     /// The events that the monitor of this userfaultfd wants; the same ones each time. A
     /// registration with FORK or REMAP has [`Uffd::follows_fork`] or [`Uffd::follows_remap`].
-    /// Called with the write right held: only loads.
+    /// Called with the mmap lock held: only loads.
     fn events(&self, uffd: u64) -> UserFaultEvents {
         let _ = uffd;
         UserFaultEvents::empty()
     }
 
     /// Memory of this userfaultfd has changed, or its pages are about to be removed. An event
-    /// follows for each such call. Called with the write right held: it does not wait, and calls no
+    /// follows for each such call. Called with the mmap lock held: it does not wait, and calls no
     /// space.
     fn begin_change(&self, uffd: u64) {
         let _ = uffd;
@@ -232,7 +232,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         calls: &mut Calls<'_, '_, '_, M, F, G>,
         range: Range<usize>,
     ) -> Result<(), vma::Error> {
-        // Relaxed: registrations are ordered by the write right.
+        // Relaxed: registrations are ordered by the mmap lock.
         if !self.core.had_marks.load(Ordering::Relaxed) {
             return Ok(());
         }

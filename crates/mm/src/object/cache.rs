@@ -155,7 +155,7 @@ impl<M: Machine> PageCache<M> {
     /// Gives up a page that was not written since it was synced, and that nothing else has a
     /// reference to. Returns whether it did.
     ///
-    /// The mark comes first: no fault takes a reference afterwards. So if there is none besides the
+    /// The mark comes first: no fault takes a reference afterwards. So if there is none but the
     /// index's, no entry leads to the page, and none will. A holder that has gone in between may
     /// have written to the page: it has marked it before.
     pub(crate) fn evict(&self, index: u64) -> bool {

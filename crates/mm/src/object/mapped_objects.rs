@@ -77,20 +77,20 @@ fn is_of<M: Machine>(vma: &Vma<Backing<M>>, mappings: &Mappings) -> bool {
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Waits for the faults in a range that have looked at its VMAs before the caller changed them:
     /// those that come to the lock of their table later look again. The pages stay. Called with the
-    /// write right.
+    /// mmap lock.
     pub(crate) fn settle_faults(&self, range: Range<usize>) {
         self.changes.count(self.tables.machine());
         // A huge page is cut by no border.
         let end = range.end.checked_next_multiple_of(HUGE).unwrap_or(range.end);
         let Some(range) = virt(range.start & !(HUGE - 1)..end) else { return };
         let mut pending = self.tables.no_flush();
-        // SAFETY: no entry changes. The write right keeps forks, unmappings and moves away.
+        // SAFETY: no entry changes. The mmap lock keeps forks, unmappings and moves away.
         let passed = unsafe { self.tables.pass_locks(range, &mut pending) };
         debug_assert!(passed.is_ok(), "{passed:?}");
         pending.flush();
     }
 
-    /// Takes the pages of an object from a part of one VMA. Called with the write right, which
+    /// Takes the pages of an object from a part of one VMA. Called with the mmap lock, which
     /// keeps forks, unmappings and moves away.
     fn take_back_from(&self, range: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
         let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;

@@ -10,7 +10,7 @@
 //! child to its parent's family. A visit goes to all members of a family, at the same addresses.
 //!
 //! # Why a visit misses no page
-//! A visit of a space holds its write right, so no fork, move or unmapping of the space runs beside
+//! A visit of a space holds its mmap lock, so no fork, move or unmapping of the space runs during
 //! it. The object has marked its pages before.
 //! - *A new map* is added to the list with the list's lock. Either the visit finds it, or the lock
 //!   orders the mark before the map, so that its faults see the mark.
@@ -18,7 +18,7 @@
 //!   place came before the move, the pages are gone; otherwise the visit comes to the target later.
 //!   Entries of the list keep their order, and a visit goes on until the end that the list has
 //!   then.
-//! - *A fork* adds the child to the end of the family with the parent's write right. If the visit
+//! - *A fork* adds the child to the end of the family with the parent's mmap lock. If the visit
 //!   of the parent came before, the child has inherited no page; otherwise the visit comes to the
 //!   child.
 //!
@@ -58,18 +58,18 @@ pub(crate) enum Take<'a> {
 
 /// A space, as objects see it.
 pub(crate) trait Visit: Send + Sync {
-    /// Takes pages of an object, or rights to them, with the write right of the space.
+    /// Takes pages of an object, or rights to them, with the mmap lock of the space.
     fn take_back(&self, what: &TakeBack<'_>);
 
     /// Whether a VMA in this range maps the object. Takes no lock.
     fn maps(&self, addresses: Range<usize>, mappings: &Mappings) -> bool;
 
     /// Whether a call changes the space just now, and it is not the one with these tables. Tries
-    /// the write right.
+    /// the mmap lock.
     fn is_changing(&self, own: *const ()) -> bool;
 
     /// Whether a VMA in this range maps the object, shared, and may become writable. Takes the
-    /// write right.
+    /// mmap lock.
     fn may_write(&self, addresses: Range<usize>, mappings: &Mappings) -> bool;
 
     /// The table whose entry decides about an address, if it has pages. Takes no lock.
@@ -146,7 +146,7 @@ impl Family {
         RefCounted::new(family).map_err(|_| vma::Error::OutOfMemory)
     }
 
-    /// Adds a space. If it is a fork, the caller holds the parent's write right.
+    /// Adds a space. If it is a fork, the caller holds the parent's mmap lock.
     pub(crate) fn add(
         &self,
         step: &impl Step,
@@ -183,11 +183,11 @@ impl Mappings {
         Mappings { places: SpinMutex::new(List::new()) }
     }
 
-    /// Adds a range, before a VMA is stored there. The caller has the write right of the space with
+    /// Adds a range, before a VMA is stored there. The caller has the mmap lock of the space with
     /// the tables `own`.
     ///
     /// A range that maps nothing is stale, unless its space is being changed: then a call may have
-    /// added it, and not yet stored its VMA. The lock of the list orders that call's write right
+    /// added it, and not yet stored its VMA. The lock of the list orders that call's mmap lock
     /// before this look at it.
     pub(crate) fn add(
         &self,
@@ -213,7 +213,7 @@ impl Mappings {
     /// translation of what was removed.
     ///
     /// # Context
-    /// With nothing held: it waits for the write right of each space, and for flushes. Allocates
+    /// With nothing held: it waits for the mmap lock of each space, and for flushes. Allocates
     /// nothing.
     pub fn take_back(
         &self,
@@ -242,7 +242,7 @@ impl Mappings {
         });
     }
 
-    /// Whether a shared map of the object is, or may become, writable. Waits for the write right of
+    /// Whether a shared map of the object is, or may become, writable. Waits for the mmap lock of
     /// the spaces.
     pub fn may_write(&self, step: &impl Step) -> bool {
         !self.visit(step, |space, addresses| !space.may_write(addresses, self))

@@ -6,7 +6,7 @@
 //! stays without the right to write.
 //!
 //! # Correctness
-//! The page is brought in by a fault, and then copied from or to with the write right held. So no
+//! The page is brought in by a fault, and then copied from or to with the mmap lock held. So no
 //! fork shares the page, and no call takes it away, between the look at its entry and the copy.
 
 use core::sync::atomic::{AtomicU8, Ordering};

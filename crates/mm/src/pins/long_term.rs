@@ -7,7 +7,7 @@
 //! page for the child.
 //!
 //! # Correctness
-//! The pages are made exclusive by faults. With the write right, each is looked at once more, and
+//! The pages are made exclusive by faults. With the mmap lock, each is looked at once more, and
 //! pinned: no fork shares it in between, and no call takes it away. A few pages are pinned at a
 //! time: reclaim leaves them alone from then on, so a buffer that is larger than what a group may
 //! have ends in an error, and not in a loop.
@@ -55,10 +55,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// `into`, for as long as the holder likes. Stops early where the program may not read: see
     /// [`UserPins::frames`].
     ///
-    /// What the program writes there later, the holder sees, beside forks, too, until the program
+    /// What the program writes there later, the holder sees, also after forks, until the program
     /// unmaps or discards the page. Pages of private maps are copied for it if they are shared.
     ///
-    /// Cost: a fault and two looks for each page, and the write right.
+    /// Cost: a fault and two looks for each page, and the mmap lock.
     ///
     /// # Context
     /// As for [`handle_fault`](Self::handle_fault).
@@ -97,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(UserPins::new(machine, taken.keep(), Some(counted)))
     }
 
-    /// Brings pages in, and pins those that are still there with the write right.
+    /// Brings pages in, and pins those that are still there with the mmap lock.
     fn pin_settled(&self, at: usize, into: &mut [Frame]) -> Result<Found, FaultError> {
         let first = VirtAddr::new(at as u64);
         let count = into.len() as u64;

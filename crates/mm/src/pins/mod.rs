@@ -8,7 +8,7 @@
 //! lock, so each side stores first and then looks (`pinned`):
 //!
 //! - a pin counts itself, reads the count of forks, takes the pins, and reads the count again. If a
-//!   fork was under way or has begun, it gives the pins back, and takes them with the write right;
+//!   fork was under way or has begun, it gives the pins back, and takes them with the mmap lock;
 //! - a fork raises the count, and then looks at the count of pins, and for pinned pages.
 //!
 //! A pin for reading promises less, and is not counted: it is a snapshot. After a write by the
@@ -154,7 +154,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(UserPins::new(machine, &into[..len], Some(counted)))
     }
 
-    /// Takes pins with the write right, so that no fork runs. Returns how many.
+    /// Takes pins with the mmap lock, so that no fork runs. Returns how many.
     fn pin_with_right(
         &self,
         at: usize,
@@ -163,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<usize, FaultError> {
         let machine = self.core.tables.machine();
         loop {
-            // Brings the pages in, without the right.
+            // Brings the pages in, without the lock.
             let most = self.take_pins(at, access, into, true)?;
             // SAFETY: just taken, and never used.
             unsafe { unpin(machine, &into[..most]) };

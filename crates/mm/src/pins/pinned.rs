@@ -69,7 +69,7 @@ impl PinCounts {
         self.line(machine).ended.fetch_add(1, Ordering::Release);
     }
 
-    /// A fork begins, with the write right. Returns whether a page may be pinned; the other value
+    /// A fork begins, with the mmap lock. Returns whether a page may be pinned; the other value
     /// ends the fork when it is dropped.
     pub(crate) fn fork(&self, machine: &impl Step) -> (bool, impl Drop + '_) {
         struct Ends<'s>(&'s AtomicU64, u64);
@@ -80,7 +80,7 @@ impl PinCounts {
             }
         }
         machine.step(machine::SharedAccess::Other);
-        // Relaxed: only the holder of the write right changes it.
+        // Relaxed: only the holder of the mmap lock changes it.
         let forks = self.forks.load(Ordering::Relaxed);
         self.forks.store(forks + 1, Ordering::Relaxed);
         // SeqCst: pairs with the fences of pins.

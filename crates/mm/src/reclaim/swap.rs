@@ -3,10 +3,10 @@
 //! # Why no write is lost
 //! A page is written to swap without a lock, in three steps, each for a batch of pages:
 //!
-//! 1. with the write right, its entry gets the mark [`AWAY`], which takes the right to write, and a
+//! 1. with the mmap lock, its entry gets the mark [`AWAY`], which takes the right to write, and a
 //!    flush; the frame is held (`reclaim`);
 //! 2. its contents are copied and written, with nothing held;
-//! 3. with the write right and the table's lock, the entry becomes a swap entry, if it still has
+//! 3. with the mmap lock and the table's lock, the entry becomes a swap entry, if it still has
 //!    the mark, and its frame has no other reference than this one and ours. One flush follows for
 //!    the batch.
 //!
@@ -18,7 +18,7 @@
 //! # Why all CPUs see one page
 //! Between the third step and its flush, a CPU may still read the old frame. If another one brought
 //! the page back meanwhile, and wrote, the two would see different pages. So a fault at a swap
-//! entry waits for the write right while a flush of the third step is pending. Nothing is cached of
+//! entry waits for the mmap lock while a flush of the third step is pending. Nothing is cached of
 //! a swap entry itself, so that bringing a page back needs no flush.
 //!
 //! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the write

@@ -26,7 +26,7 @@ use loom::sync::atomic::AtomicU64;
 
 use machine::{SharedAccess, Step};
 
-/// Written only by the holder of the write right, so that no CPU waits to count.
+/// Written only by the holder of the mmap lock, so that no CPU waits to count.
 pub(crate) struct Changes(AtomicU64);
 
 impl Changes {
@@ -37,10 +37,10 @@ impl Changes {
         Changes(AtomicU64::new(0))
     }
 
-    /// The VMAs have changed, and a sweep follows. The caller holds the write right.
+    /// The VMAs have changed, and a sweep follows. The caller holds the mmap lock.
     pub(crate) fn count(&self, machine: &impl Step) {
         machine.step(SharedAccess::Other);
-        // Relaxed: only the holder of the write right writes it. Release: pairs with `now`. The
+        // Relaxed: only the holder of the mmap lock writes it. Release: pairs with `now`. The
         // VMAs were stored before.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }

@@ -12,9 +12,9 @@
 //! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
 //! table that the two share leads there (`waiting`).
 //!
-//! # Beside faults
-//! A fork holds the write right, and faults run beside it. One that finds a table that is being
-//! shared waits for the right. When the flush of the fork is done, no CPU writes by an old right;
+//! # Concurrent faults
+//! A fork holds the mmap lock, and faults run meanwhile. One that finds a table that is being
+//! shared waits for the lock. When the flush of the fork is done, no CPU writes by an old right;
 //! the child is what the parent was at some moment between the call and that flush, page by page.
 //! A fault that was under way may still bring a page of zeros into a shared table. That is right
 //! for both: they had the same VMA there, and a space that changes its VMA leaves the table first.
@@ -100,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.core.waiting.unlink_kept(&self.core.tables);
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
-            // says. The write right keeps other calls away. The flush is done below.
+            // says. The mmap lock keeps other calls away. The flush is done below.
             let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();

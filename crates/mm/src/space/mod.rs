@@ -58,13 +58,12 @@ pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 pub(crate) type Right<'a, M, G> = vma::Right<'a, Backing<M>, G>;
 
 /// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
-pub type Calls<'w, 'h, 'a, M, F, G> =
-    vma::Writer<'w, Backing<M>, G, maple::Nodes, &'h mut Hook<'a, M, F, G>>;
+pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut Hook<'a, M, F, G>>;
 
 /// An address space with pages: the memory of a program.
 ///
 /// `F` is the format of its page tables, `G` the engine of grace periods for VMAs and tables. All
-/// methods take `&self`, so CPUs call them beside each other.
+/// methods take `&self`, so CPUs call them concurrently.
 ///
 /// When it is dropped, its frames and tables are given back. The host has deactivated it on every
 /// CPU by then ([`activate`](Self::activate)).
@@ -179,7 +178,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// The sizes of the VMAs. Constant time, with the write right.
+    /// The sizes of the VMAs. Constant time, with the mmap lock.
     pub fn sizes(&self) -> Sizes {
         self.core.right().sizes()
     }
@@ -248,7 +247,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         unsafe { self.core.tables.idle() }
     }
 
-    /// Calls `change` with the write right, and with the pages behind the VMAs.
+    /// Calls `change` with the mmap lock, and with the pages behind the VMAs.
     pub(crate) fn change<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
@@ -257,7 +256,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// As [`change`](Self::change); `after` gets what the calls have left in the hook. It runs
-    /// without the write right.
+    /// without the mmap lock.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
@@ -336,7 +335,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         self.tables.paging().slot_of(frame).is_some()
     }
 
-    /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a
+    /// The mmap lock. Most calls hold it for less than a microsecond, so this CPU tries again a
     /// few times, each time later: a try writes the line of the lock. Then it performs the requests
     /// of others between two tries ([`Step::relax`](machine::Step::relax)): the holder may wait for
     /// this CPU's flush.
@@ -355,7 +354,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         }
     }
 
-    /// The write right, and what it can do without the pages.
+    /// The mmap lock, and what it can do without the pages.
     pub(crate) fn right(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
     }
@@ -363,7 +362,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
     fn drop(&mut self) {
-        // No fault is under way: it would borrow the space. The write right keeps objects away that
+        // No fault is under way: it would borrow the space. The mmap lock keeps objects away that
         // take pages back.
         let right = self.core.right();
         self.core.waiting.flush(&self.core.tables);

@@ -40,13 +40,13 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         child
     }
 
-    /// The caller has the write right.
+    /// The caller has the mmap lock.
     pub(crate) fn set(&self, policy: HugePages) {
         if matches!(policy, HugePages::Madvise | HugePages::Always) {
             self.note();
         }
         // Relaxed: a fault that reads the old policy acts by it. A call that cuts the pages of a
-        // fault that reads the new one has the write right later, and sees the note.
+        // fault that reads the new one has the mmap lock later, and sees the note.
         self.policy.store(policy as u8, Ordering::Relaxed);
     }
 
@@ -74,10 +74,10 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         FaultBlocks { always: (word >> 16) as u16, madvise: word as u16 }
     }
 
-    /// A huge page is about to be made. The caller has the write right, as each call has that cuts
+    /// A huge page is about to be made. The caller has the mmap lock, as each call has that cuts
     /// pages.
     pub(crate) fn note(&self) {
-        // Relaxed: the write right orders it.
+        // Relaxed: the mmap lock orders it.
         self.ever.store(true, Ordering::Relaxed);
     }
 

@@ -334,10 +334,10 @@ mod tests {
         assert!(dropped.load(Ordering::SeqCst));
     }
 
-    /// A visit beside the end of a space: it finds the space whole, or nothing.
+    /// A visit during the end of a space: it finds the space whole, or nothing.
     #[cfg(loom)]
     #[test]
-    fn loom_a_visit_beside_the_end_of_a_space() {
+    fn loom_a_visit_during_the_end_of_a_space() {
         loom::model(|| {
             let (shared, dropped) = space();
             let weak = WeakShared::of(&shared);
@@ -348,7 +348,7 @@ mod tests {
         });
     }
 
-    /// The owner of a space drops it, also beside a visit.
+    /// The owner of a space drops it, also during a visit.
     #[cfg(loom)]
     #[test]
     fn loom_the_owner_of_a_space_drops_it() {

@@ -11,7 +11,7 @@
 //! the marks of monitors included. The VMAs stay, so a touch that comes later finds zeros, or the
 //! object's page, and never a frame that was given back: each gather flushes before it gives frames
 //! back ([`Gather`]). A fault that the reap meets compares the entry with what it saw, under the
-//! lock of the table, so it comes before the reap or after it. The write right keeps all calls
+//! lock of the table, so it comes before the reap or after it. The mmap lock keeps all calls
 //! away. Tables that a fork shares are unlinked, and stay the other space's: no memory is needed.
 
 use alloc::sync::Arc;
@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// that no page is left. The VMAs stay. What the program has written there is lost.
     ///
     /// Any CPU may call it, also while the program runs: what that touches meanwhile it gets anew.
-    /// It holds the write right, flushes TLBs, and needs no memory. Not for an interrupt handler.
+    /// It holds the mmap lock, flushes TLBs, and needs no memory. Not for an interrupt handler.
     /// O(tables in use + pages taken).
     ///
     /// # Misuse

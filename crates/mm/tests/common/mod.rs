@@ -1,18 +1,21 @@
-//! Shared by the tests: a machine, address spaces on it, and touches that fault.
+//! Shared by the tests: a machine, address spaces on it, touches that fault, and CPUs that race.
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::sync::Arc;
+use std::{mem::ManuallyDrop, sync::Arc, sync::atomic::AtomicU64};
 
-use machine::{Asid, PageSize, Translated, VirtAddr};
+use machine::{Asid, Frame, Memory, PageSize, Translated, VirtAddr};
 use mm::*;
 use paging::{Format, Paging, Tag, X86_64L4};
-use sim::{Arch, Checks, Config, Grace, Report, Sim, Stale};
+use sim::{Arch, Checks, Config, Failure, Grace, Program, Report, Sim, Stale, explore};
 
 pub(crate) type Space = SpaceOf<X86_64L4>;
 pub(crate) type SpaceOf<F> = AddressSpace<Sim, F, Grace>;
-pub(crate) type SharedPaging = Arc<Paging<Sim, X86_64L4>>;
+pub(crate) type PagingOf<F> = Arc<Paging<Sim, F>>;
+pub(crate) type SharedPaging = PagingOf<X86_64L4>;
+pub(crate) type Memfd = mm::Shared<Shmem<Sim>>;
 
 pub(crate) const PAGE: usize = 4096;
+pub(crate) const HUGE: usize = 512 * PAGE;
 pub(crate) const BASE: usize = 0x7000_0000;
 pub(crate) const HEAP: usize = 0x1000_0000;
 pub(crate) const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
@@ -22,24 +25,54 @@ pub(crate) fn paging(sim: &Sim) -> SharedPaging {
     Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
 }
 
-pub(crate) fn new_space<F: Format>(
-    shared: &Arc<Paging<Sim, F>>,
-    asid: u16,
-) -> Result<SpaceOf<F>, Error> {
+pub(crate) fn new_space<F: Format>(shared: &PagingOf<F>, asid: u16) -> Result<SpaceOf<F>, Error> {
     tagged_space(shared, Asid(asid).into())
 }
 
-pub(crate) fn tagged_space<F: Format>(
-    shared: &Arc<Paging<Sim, F>>,
-    tag: Tag,
-) -> Result<SpaceOf<F>, Error> {
+pub(crate) fn tagged_space<F: Format>(shared: &PagingOf<F>, tag: Tag) -> Result<SpaceOf<F>, Error> {
     let layout = Layout { mmap_base: BASE, start_brk: HEAP, brk: HEAP, start_stack: 0 };
     SpaceOf::try_new(shared, tag, None, Profile::LINUX_6_18, layout)
 }
 
-/// For tests in which a CPU accesses pages that another one unmaps: it may use an old translation
-/// until the flush.
-pub(crate) const RACING: Checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
+/// Makes a space that of this CPU.
+pub(crate) fn activate<F: Format>(space: &SpaceOf<F>) {
+    // SAFETY: the tests need no other mapping, and no other tables have the tag.
+    unsafe { space.activate() }
+}
+
+/// This CPU uses no address of the space any more.
+pub(crate) fn leave<F: Format>(space: &SpaceOf<F>) {
+    // SAFETY: as the function says.
+    unsafe { space.leave() }
+}
+
+/// Runs a test on CPU 0 of a new machine. Then drops what it returns, when no space is active, and
+/// checks that no frame is left.
+pub(crate) fn on_machine<T>(
+    config: Config,
+    swap: Option<Arc<dyn Swap>>,
+    test: impl FnOnce(&Sim, &SharedPaging) -> T,
+) {
+    on_machine_of::<X86_64L4, T>(config, swap, test);
+}
+
+/// As [`on_machine`], with tables of another format.
+pub(crate) fn on_machine_of<F: Format, T>(
+    config: Config,
+    swap: Option<Arc<dyn Swap>>,
+    test: impl FnOnce(&Sim, &PagingOf<F>) -> T,
+) {
+    let sim = Sim::new(config).unwrap();
+    let shared = Paging::<Sim, F>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+    let left = sim.on_cpu(0, || test(&sim, &shared));
+    sim.on_cpu(0, || drop(left));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A machine of one CPU with this many frames.
+pub(crate) fn one_cpu(frames: u64) -> Config {
+    Config { cpus: 1, frames, ..Config::default() }
+}
 
 /// Runs a test in a space that is active on the only CPU of a machine with this many frames. Then
 /// ends the space, and checks that no frame is left.
@@ -51,20 +84,109 @@ pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Sp
 pub(crate) fn with_space_of<F: Format>(
     arch: Arch,
     frames: u64,
-    test: impl FnOnce(&Sim, &Arc<Paging<Sim, F>>, &SpaceOf<F>),
+    test: impl FnOnce(&Sim, &PagingOf<F>, &SpaceOf<F>),
 ) {
-    let sim = Sim::new(Config { cpus: 1, frames, arch, ..Config::default() }).unwrap();
-    let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        test(&sim, &shared, &space);
+    on_machine_of(Config { arch, ..one_cpu(frames) }, None, |sim, shared: &PagingOf<F>| {
+        let space = new_space(shared, 1).unwrap();
+        activate(&space);
+        test(sim, shared, &space);
         space
     });
-    // The CPU has stopped, so no tables are active on it.
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A machine on which a CPU accesses pages that another one unmaps: it may use an old translation
+/// until the flush.
+pub(crate) const RACING: Checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
+
+pub(crate) fn racing(cpus: usize, frames: u64) -> Config {
+    Config { cpus, frames, checks: RACING, ..Config::default() }
+}
+
+/// A machine whose CPUs race on one space. A run that fails leaks the space: there is no CPU on
+/// which it could be dropped.
+pub(crate) struct RaceOf<F: Format> {
+    pub(crate) sim: Sim,
+    pub(crate) shared: PagingOf<F>,
+    pub(crate) space: ManuallyDrop<SpaceOf<F>>,
+}
+
+pub(crate) type Race = RaceOf<X86_64L4>;
+
+impl<F: Format> RaceOf<F> {
+    pub(crate) fn new(config: Config, prepare: impl FnOnce(&SpaceOf<F>)) -> Self {
+        Self::with(config, None, |_, space| prepare(space)).0
+    }
+
+    /// `prepare` gets the new space on CPU 0. It is not active there afterwards.
+    pub(crate) fn with<T>(
+        config: Config,
+        swap: Option<Arc<dyn Swap>>,
+        prepare: impl FnOnce(&PagingOf<F>, &mut SpaceOf<F>) -> T,
+    ) -> (Self, T) {
+        let sim = Sim::new(config).unwrap();
+        let shared = Paging::<Sim, F>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+        let (space, made) = sim.on_cpu(0, || {
+            let mut space = new_space(&shared, 1).unwrap();
+            let made = prepare(&shared, &mut space);
+            (ManuallyDrop::new(space), made)
+        });
+        (RaceOf { sim, shared, space }, made)
+    }
+
+    /// A program that begins with the space active.
+    pub(crate) fn active<'a>(&'a self, program: impl FnOnce() + Send + 'a) -> Program<'a> {
+        Box::new(move || {
+            activate(&self.space);
+            program();
+        })
+    }
+
+    /// Drops `more`, then the space, and checks that nothing is left.
+    pub(crate) fn end<T>(self, more: T) -> Result<(), Failure> {
+        let RaceOf { sim, shared, space } = self;
+        sim.on_cpu(0, || {
+            assert!(sim.settle());
+            drop(more);
+            drop(ManuallyDrop::into_inner(space));
+        });
+        Ok(all_given_back(&sim, &shared)?)
+    }
+}
+
+/// Runs a test from each of the first seeds.
+pub(crate) fn each_seed(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
+    explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A small generator of its own for each CPU of each seed.
+pub(crate) fn random(seed: u64, cpu: usize) -> impl FnMut(usize) -> usize + Send {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) + cpu as u64;
+    move |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
+        (state >> 33) as usize % below
+    }
+}
+
+/// Calls `attempt` with 1, 2, ... until it says that no allocation of this number was made. There
+/// are more than `least`.
+pub(crate) fn each_allocation(least: u64, mut attempt: impl FnMut(u64) -> bool) {
+    let last = (1..2000).find(|nth| !attempt(*nth)).expect("a call makes few allocations");
+    assert!(last > least, "only {last} allocations");
+}
+
+/// Makes a call whose allocation of this number fails, and if `lasting` all after it. Returns also
+/// whether one has failed.
+pub(crate) fn without_frames<T>(
+    sim: &Sim,
+    nth: u64,
+    lasting: bool,
+    call: impl FnOnce() -> T,
+) -> (T, bool) {
+    sim.fail_alloc(nth, lasting);
+    let done = call();
+    let failed = sim.alloc_failed();
+    sim.fail_alloc(0, false);
+    (done, failed)
 }
 
 /// Reads a word as a program does: a fault is handled, and the access repeated.
@@ -96,11 +218,97 @@ pub(crate) fn store<F: Format>(
     }
 }
 
+/// A word, as the kernel reads it for a program: by the tables, not by what this CPU has cached.
+pub(crate) fn word<F: Format>(space: &SpaceOf<F>, at: usize) -> u64 {
+    let mut word = [0; 8];
+    space.read(at, &mut word).unwrap();
+    u64::from_le_bytes(word)
+}
+
+/// A byte, in the same way.
+pub(crate) fn byte<F: Format>(space: &SpaceOf<F>, at: usize) -> u8 {
+    let mut byte = [9];
+    space.read(at, &mut byte).unwrap();
+    byte[0]
+}
+
+/// The listing of `/proc/PID/maps`.
+pub(crate) fn listing<F: Format>(space: &SpaceOf<F>) -> String {
+    let mut text = String::new();
+    space.write_maps(&mut text).unwrap();
+    text
+}
+
+/// The entry of `/proc/PID/pagemap` for a page.
+pub(crate) fn pagemap_entry(space: &Space, at: usize) -> u64 {
+    let mut entry = [0];
+    space.pagemap(at, &mut entry);
+    entry[0]
+}
+
+/// A memfd of this many pages, which is still empty.
+pub(crate) fn memfd(shared: &SharedPaging, pages: usize) -> Memfd {
+    let memory = Shmem::memfd(shared, "name", 1).unwrap();
+    memory.set_size((pages * PAGE) as u64).unwrap();
+    memory
+}
+
+/// The memfd, opened for writing.
+pub(crate) fn opened(memory: &Memfd) -> Backing<Sim> {
+    Backing::open(memory.clone(), true).unwrap()
+}
+
+/// The words of a frame that the caller has pinned. They are accessed by atomic instructions only.
+pub(crate) fn pinned_words(sim: &Sim, frame: Frame) -> &[AtomicU64; PAGE / 8] {
+    // SAFETY: the frame is pinned, a page long, and its words are accessed as the function says, or
+    // by the CPUs of the machine.
+    unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
+}
+
+/// A monitor that resolves nothing (UFFD_FEATURE_SIGBUS), with these features.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Never {
+    pub(crate) asynchronous: bool,
+    pub(crate) marks_absent: bool,
+}
+
+impl UserFaultHandler for Never {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn is_write_protect_async(&self, _: u64) -> bool {
+        self.asynchronous
+    }
+
+    fn marks_absent_pages(&self, _: u64) -> bool {
+        self.marks_absent
+    }
+}
+
+/// The name of a file, for a [`PageSource`].
+#[macro_export]
+macro_rules! named {
+    ($inode:expr, $path:expr) => {
+        fn device(&self) -> (u32, u32) {
+            (8, 1)
+        }
+
+        fn inode(&self) -> u64 {
+            $inode
+        }
+
+        fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+            out.write_str($path)
+        }
+    };
+}
+
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
 /// when no address space is left.
 pub(crate) fn all_given_back<F: Format>(
     sim: &Sim,
-    shared: &Arc<Paging<Sim, F>>,
+    shared: &PagingOf<F>,
 ) -> Result<(), Box<Report>> {
     for cpu in 0..sim.config().cpus {
         sim.on_cpu(cpu, || {

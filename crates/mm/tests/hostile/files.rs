@@ -1,12 +1,9 @@
-//! Files whose source calls back, beside evictions.
+//! Files whose source calls back, during evictions.
 
-use std::{
-    mem::ManuallyDrop,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, Sim, seeded};
 
 use super::*;
 
@@ -49,17 +46,7 @@ impl PageSource for OnDisk {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        12
-    }
-
-    fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        out.write_str("/disk/file")
-    }
+    crate::named!(12, "/disk/file");
 }
 
 type OurFile = mm::Shared<File<Sim, OnDisk>>;
@@ -104,9 +91,8 @@ fn a_write_reaches_pages_that_were_evicted() {
 #[test]
 fn a_panic_in_write_back_loses_no_page() {
     with_file(|space, file, disk| {
-        space
-            .mmap_object(AT, 4 * PAGE, 3, SHARED, Backing::open(file.clone(), true).unwrap(), 0)
-            .unwrap();
+        let opened = Backing::open(file.clone(), true).unwrap();
+        space.mmap_object(AT, 4 * PAGE, 3, SHARED, opened, 0).unwrap();
         for page in [0, 2] {
             space.write(AT + page * PAGE, &9_u64.to_le_bytes()).unwrap();
         }
@@ -120,20 +106,16 @@ fn a_panic_in_write_back_loses_no_page() {
 
 /// One CPU writes to a page, by the file's call or by a map, and syncs it; another one evicts it
 /// over and over. Each write reaches the disk.
-fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
-    let config = Config { cpus: 2, frames: 256, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+fn writes_during_evictions(seed: u64) -> Result<(), Failure> {
     let disk = Disk::new();
-    let (space, file) = sim.on_cpu(0, || {
-        let file = File::try_new(&shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
-        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+    let (race, file) = Race::with(racing(2, 256), None, |shared, space| {
+        let file = File::try_new(shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
         let opened = Backing::open(file.clone(), true).unwrap();
         space.mmap_object(AT, PAGE, 3, SHARED, opened, 0).unwrap();
-        (space, file)
+        file
     });
     let make = |cpu: usize| -> Program<'_> {
-        let (space, file, disk) = (&space, &file, &disk);
+        let (space, file, disk) = (&race.space, &file, &disk);
         Box::new(move || {
             for turn in 1..4 {
                 if cpu == 1 {
@@ -150,16 +132,11 @@ fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
             }
         })
     };
-    seeded(&sim, seed, (0..2).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(file);
-        drop(ManuallyDrop::into_inner(space));
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    seeded(&race.sim, seed, (0..2).map(make).collect())?;
+    race.end(file)
 }
 
 #[test]
-fn no_write_is_lost_beside_evictions() {
-    explore(SEEDS, writes_beside_evictions).unwrap_or_else(|failure| panic!("{failure}"));
+fn no_write_is_lost_during_evictions() {
+    each_seed(SEEDS, writes_during_evictions);
 }

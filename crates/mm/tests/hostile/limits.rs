@@ -14,14 +14,6 @@ use super::*;
 
 const WILD: VirtAddr = VirtAddr::new(0x1000);
 
-/// Runs a test on the only CPU of a machine. Nothing is left afterwards.
-fn on_machine(test: impl FnOnce(&Sim, &SharedPaging)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || test(&sim, &shared));
-    all_given_back(&sim, &shared).unwrap();
-}
-
 /// A wild pointer is the program's error, also when no memory is left.
 #[test]
 fn a_fault_at_a_hole_needs_no_memory() {
@@ -48,7 +40,7 @@ impl OnLimit for Count {
 /// Nor does the host kill a program of the group for the wild pointer of another one.
 #[test]
 fn a_fault_at_a_hole_asks_no_group() {
-    on_machine(|sim, shared| {
+    on_machine(one_cpu(256), None, |sim, shared| {
         let asked = Arc::new(AtomicUsize::new(0));
         let group = FrameGroup::try_new(sim, 1, Box::new(Count(asked.clone()))).unwrap();
         let mut space = new_space(shared, 1).unwrap();
@@ -65,7 +57,7 @@ fn a_fault_at_a_hole_asks_no_group() {
 /// A stack does not grow if there is no memory for the page.
 #[test]
 fn a_stack_does_not_grow_without_memory() {
-    on_machine(|sim, shared| {
+    on_machine(one_cpu(256), None, |sim, shared| {
         let asked = Arc::new(AtomicUsize::new(0));
         let group = FrameGroup::try_new(sim, 0, Box::new(Count(asked.clone()))).unwrap();
         let mut space = new_space(shared, 1).unwrap();
@@ -83,7 +75,7 @@ fn a_stack_does_not_grow_without_memory() {
 /// The copies of pinned pages that a fork makes count, too.
 #[test]
 fn a_fork_does_not_exceed_the_limit_of_its_group() {
-    on_machine(|sim, shared| {
+    on_machine(one_cpu(256), None, |sim, shared| {
         let group = FrameGroup::try_new(sim, 5, Box::new(())).unwrap();
         let mut space = new_space(shared, 1).unwrap();
         space.set_group(&group).unwrap();
@@ -105,7 +97,7 @@ fn a_fork_does_not_exceed_the_limit_of_its_group() {
 fn a_group_of_another_machine_is_refused() {
     let other = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
     let group = other.on_cpu(0, || FrameGroup::try_new(&other, 8, Box::new(())).unwrap());
-    on_machine(|_, shared| {
+    on_machine(one_cpu(256), None, |_, shared| {
         let mut space = new_space(shared, 1).unwrap();
         assert_eq!(space.set_group(&group), Err(GroupError::Foreign));
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
@@ -119,7 +111,7 @@ fn a_group_of_another_machine_is_refused() {
 /// A closure that panics leaves nothing promised that its calls have given up.
 #[test]
 fn a_panic_in_with_vmas_settles_what_is_promised() {
-    on_machine(|sim, shared| {
+    on_machine(one_cpu(256), None, |sim, shared| {
         let commitment = Commitment::try_new(sim, Overcommit::Never { limit: 16 * PAGE }).unwrap();
         let mut space = new_space(shared, 1).unwrap();
         space.set_commitment(&commitment);
@@ -158,8 +150,7 @@ fn a_panic_in_with_vmas_gives_back_what_has_waited() {
         assert_eq!(space.waiting(), 0);
     });
     for cpu in 0..2 {
-        // SAFETY: the CPU uses nothing of the space.
-        sim.on_cpu(cpu, || unsafe { space.leave() });
+        sim.on_cpu(cpu, || leave(&space));
     }
     sim.on_cpu(0, || drop(space));
     all_given_back(&sim, &shared).unwrap();

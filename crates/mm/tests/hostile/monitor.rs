@@ -1,24 +1,13 @@
 //! Calls of a userfaultfd's monitor, while the program maps something else there.
 
-use std::{
-    mem::ManuallyDrop,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, Sim, seeded};
 
 use super::*;
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 3_000 };
-
-struct Never;
-
-impl UserFaultHandler for Never {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-}
 
 /// Maps memory at the place, and registers it.
 fn map_registered(space: &Space, file: Option<(Backing<Sim>, usize)>) {
@@ -56,10 +45,8 @@ impl UserFaultHandler for Panics {
 #[test]
 fn a_panic_ends_the_pins_before_it() {
     const PAGES: usize = 40;
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let mut space = new_space(&shared, 1).unwrap();
+    on_machine(one_cpu(256), None, |sim, shared| {
+        let mut space = new_space(shared, 1).unwrap();
         space.set_userfault_handler(Arc::new(Panics));
         space.mmap(AT, PAGES * PAGE, 3, FIXED).unwrap();
         let last = AT + (PAGES - 1) * PAGE;
@@ -69,54 +56,44 @@ fn a_panic_ends_the_pins_before_it() {
         drop(space);
         assert!(sim.settle());
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A page for private memory does not go into a shared map.
 #[test]
 fn a_page_fits_the_map_that_is_there() {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
+    on_machine(one_cpu(256), None, |sim, shared| {
         let host = Arc::new(AtLimit::default());
-        let group = FrameGroup::try_new(&sim, 0, Box::new(Host(host.clone()))).unwrap();
+        let group = FrameGroup::try_new(sim, 0, Box::new(Host(host.clone()))).unwrap();
         host.1.set(mm::Shared::downgrade(&group)).unwrap();
-        let mut space = new_space(&shared, 1).unwrap();
+        let mut space = new_space(shared, 1).unwrap();
         space.set_group(&group).unwrap();
-        space.set_userfault_handler(Arc::new(Never));
+        space.set_userfault_handler(Arc::new(Never::default()));
         let space = Arc::new(space);
         map_registered(&space, None);
-        let memory = Shmem::memfd(&shared, "name", 1).unwrap();
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1; PAGE]).unwrap();
-        let (same, file) = (Arc::downgrade(&space), Backing::open(memory, true).unwrap());
+        let (same, file) = (Arc::downgrade(&space), opened(&memory));
         *host.0.lock().unwrap() =
             Some(Box::new(move || map_registered(&same.upgrade().unwrap(), Some((file, 0)))));
         assert!(space.userfault_copy(AT, &[2; PAGE], false).is_err());
-        let mut found = [0];
-        space.read(AT, &mut found).unwrap();
-        assert_eq!(found, [1], "the page is the object's");
+        assert_eq!(byte(&space, AT), 1, "the page is the object's");
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A monitor resolves pages while the program maps private and shared memory in turn. Each page is
 /// one of its map, so that a write ends.
-fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
-    let config = Config { cpus: 2, frames: 256, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let (space, memory) = sim.on_cpu(0, || {
-        let mut space = new_space(&shared, 1).unwrap();
-        space.set_userfault_handler(Arc::new(Never));
-        map_registered(&space, None);
-        let memory = Shmem::memfd(&shared, "name", 1).unwrap();
+fn pages_during_maps(seed: u64) -> Result<(), Failure> {
+    let (race, memory) = Race::with(racing(2, 256), None, |shared, space| {
+        space.set_userfault_handler(Arc::new(Never::default()));
+        map_registered(space, None);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1; PAGE]).unwrap();
         memory.write(PAGE as u64, &[2; PAGE]).unwrap();
-        (ManuallyDrop::new(space), memory)
+        memory
     });
-    let file = Backing::open(memory.clone(), true).unwrap();
+    let file = opened(&memory);
     let make = |cpu: usize| -> Program<'_> {
-        let (space, file) = (&space, &file);
+        let (space, file) = (&race.space, &file);
         Box::new(move || {
             for turn in 0..6 {
                 match (cpu, seed % 2, turn % 2) {
@@ -135,16 +112,11 @@ fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
             }
         })
     };
-    seeded(&sim, seed, (0..2).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop((file, memory));
-        drop(ManuallyDrop::into_inner(space));
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    seeded(&race.sim, seed, (0..2).map(make).collect())?;
+    race.end((file, memory))
 }
 
 #[test]
 fn each_page_is_one_of_its_map() {
-    explore(SEEDS, pages_beside_maps).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(SEEDS, pages_during_maps);
 }

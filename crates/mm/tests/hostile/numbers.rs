@@ -36,14 +36,14 @@ const OBJECT: usize = AT + 8 * PAGE;
 
 struct World<'a> {
     space: &'a Space,
-    memory: mm::Shared<Shmem<sim::Sim>>,
+    memory: Memfd,
 }
 
 type Call = fn(&World<'_>, usize, usize);
 
 impl World<'_> {
     fn file(&self) -> Backing<sim::Sim> {
-        Backing::open(self.memory.clone(), true).unwrap()
+        opened(&self.memory)
     }
 
     /// The maps of the start.
@@ -59,8 +59,7 @@ impl World<'_> {
 /// Calls each with all pairs of numbers.
 fn with_all_numbers(calls: &[(&str, Call)]) {
     with_space(512, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(4 * PAGE as u64).unwrap();
+        let memory = memfd(shared, 4);
         let world = World { space, memory };
         let mut failed = Vec::new();
         for a in NUMBERS {
@@ -133,15 +132,15 @@ fn calls_of_a_program() {
             for (addr, old_len, new_len) in sizes {
                 for to in [None, Some(a), Some(AT + 16 * PAGE)] {
                     for (fixed, dont_unmap) in [(to, None), (None, to)] {
-                        let may_move = true;
-                        _ = world.space.mremap(RemapRequest {
+                        let request = RemapRequest {
                             addr,
                             old_len,
                             new_len,
-                            may_move,
+                            may_move: true,
                             fixed,
                             dont_unmap,
-                        });
+                        };
+                        _ = world.space.mremap(request);
                     }
                 }
             }

@@ -11,7 +11,7 @@ use std::{
 use machine::{Frame, FrameRange, FrameSource};
 use mm::*;
 use paging::Cache;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Program, Sim, seeded};
 use vma::{MapRequest, VmFlags, WholeVma};
 
 use super::*;
@@ -32,7 +32,7 @@ fn whole(file: &Backing<Sim>, flags: VmFlags, pages: usize) -> WholeVma<Backing<
 fn an_object_of_another_machine_is_refused() {
     let other = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
     let memory = Shmem::memfd(&paging(&other), "foreign", 1).unwrap();
-    let file = Backing::open(memory, true).unwrap();
+    let file = opened(&memory);
     with_space(256, |_, _, space| {
         let refused = [
             space.mmap_object(AT, PAGE, 3, SHARED, file.clone(), 0).map(drop),
@@ -48,7 +48,7 @@ fn an_object_of_another_machine_is_refused() {
 
 fn anonymous_at(addr: usize) -> MapRequest<Backing<Sim>> {
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
-    MapRequest { addr, len: PAGE, prot: 3, flags, file: None, offset: 0, driver_flags: None }
+    MapRequest { addr, flags, ..MapRequest::anonymous(PAGE, 3) }
 }
 
 /// The pages of a space serve no other VMAs: those of a copy could give pages rights that the
@@ -102,9 +102,8 @@ fn a_private_map_of_a_device_is_refused() {
 #[test]
 fn an_adopted_map_loses_the_pages_of_its_object() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(2 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let memory = memfd(shared, 2);
+        let file = opened(&memory);
         let flags = VmFlags::from_prot(3) | VmFlags::SHARED | VmFlags::MAYREAD | VmFlags::MAYWRITE;
         space.with_vmas(|calls| calls.adopt(whole(&file, flags, 2))).unwrap();
         store(sim, space, AT + PAGE, 1).unwrap();
@@ -118,9 +117,8 @@ fn an_adopted_map_loses_the_pages_of_its_object() {
 #[test]
 fn maps_of_different_objects_do_not_become_one() {
     with_space(256, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(2 * PAGE as u64).unwrap();
-        space.mmap_object(AT, PAGE, 3, SHARED, Backing::open(memory, true).unwrap(), 0).unwrap();
+        let memory = memfd(shared, 2);
+        space.mmap_object(AT, PAGE, 3, SHARED, opened(&memory), 0).unwrap();
         space.mmap(AT + PAGE, PAGE, 3, FIXED).unwrap();
         let settle = |flags| space.with_vmas(|calls| calls.settle(AT, AT + 2 * PAGE, flags));
         assert!(settle(Some(VmFlags::READ)).is_err());
@@ -147,7 +145,7 @@ fn shared_memory_has_an_object() {
 }
 
 /// One CPU writes to an object, another one seals it. What it reads afterwards stays.
-fn write_beside_seal(seed: u64) -> Result<(), Failure> {
+fn write_during_seal(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let memory = sim.on_cpu(0, || {
@@ -205,7 +203,7 @@ fn a_write_looks_for_seals_when_it_has_its_pages() {
 
 #[test]
 fn a_sealed_object_does_not_change() {
-    explore(300, write_beside_seal).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(300, write_during_seal);
 }
 
 /// Nor does it by a pin that has outlived its map.
@@ -214,7 +212,7 @@ fn an_object_with_a_pinned_page_is_not_sealed() {
     with_space(256, |_, shared, space| {
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1; 16]).unwrap();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let file = opened(&memory);
         space.mmap_object(AT, PAGE, 3, SHARED, file, 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
@@ -226,13 +224,12 @@ fn an_object_with_a_pinned_page_is_not_sealed() {
     });
 }
 
-/// The function that puts a page in is called again, beside a hole, and before a panic. The test's
+/// The function that puts a page in is called again, during a hole, and before a panic. The test's
 /// end finds each frame free, or leaked where an entry was promised.
 #[test]
 fn a_page_goes_in_once() {
     with_space(256, |sim, shared, _| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(2 * PAGE as u64).unwrap();
+        let memory = memfd(shared, 2);
         let fill = |_: Frame| Ok(());
         let filled = memory.fill(0, &fill, &mut |frame, put| {
             assert!(put());

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use machine::{FrameSource, PageSize};
+use machine::FrameSource;
 use mm::*;
 use paging::{Paging, X86_64L4};
-use sim::{Config, Sim};
+use sim::Sim;
 
 use super::*;
 
@@ -45,13 +45,11 @@ impl Swap for Mad {
 
 /// Runs a test in a space whose pages go to such a swap. Nothing is left afterwards.
 fn with_mad(test: impl FnOnce(&Arc<Mad>, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
     let mad = Arc::new(Mad::default());
-    let shared: SharedPaging =
-        Paging::try_with_swap(sim.clone(), PageSize::Size1G, Some(mad.clone())).unwrap();
-    sim.on_cpu(0, || test(&mad, &new_space(&shared, 1).unwrap()));
+    on_machine(one_cpu(256), Some(mad.clone()), |_, shared| {
+        test(&mad, &new_space(shared, 1).unwrap());
+    });
     assert_eq!(mad.held.load(Relaxed), 0, "slots are left");
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// Maps memory, fills it, and gives it back.
@@ -108,8 +106,7 @@ fn a_page_that_swap_does_not_fill_is_zero() {
 fn a_page_of_an_object_that_is_not_filled_is_zero() {
     with_space(256, |sim, shared, space| {
         leave_secrets(space);
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
+        let memory = memfd(shared, 1);
         let filled = MemoryPages::fill(&*memory, 0, &|_| Ok(()), &mut |frame, put| {
             assert!(put());
             // SAFETY: the reference for an entry, which is not stored.

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::common::*;
-use machine::{Asid, Frame, PageSize};
+use machine::{Asid, Frame};
 use mm::*;
-use paging::{Format, Paging, Sv48, X86_64L4};
+use paging::{Format, Sv48, X86_64L4};
 use proptest::{collection::vec, prelude::*};
-use sim::{Config, Grace, Sim};
 
 const AT: usize = 0x4000_0000;
 
@@ -73,7 +72,7 @@ struct Page {
 type Model = BTreeMap<usize, Page>;
 
 struct Process<F: Format> {
-    space: AddressSpace<Sim, F, Grace>,
+    space: SpaceOf<F>,
     model: Model,
 }
 
@@ -129,14 +128,7 @@ impl<F: Format> Process<F> {
                 if !one || (from < to_end && to < end) {
                     return;
                 }
-                let moved = space.mremap(RemapRequest {
-                    addr: at(from),
-                    old_len: len * PAGE,
-                    new_len: len * PAGE,
-                    may_move: true,
-                    fixed: Some(at(to)),
-                    dont_unmap: None,
-                });
+                let moved = space.mremap(RemapRequest::moving(at(from), len * PAGE, at(to)));
                 // Two VMAs with the same rights may stay apart.
                 if moved.is_err() {
                     let gone = space.munmap(at(to), len * PAGE);
@@ -186,23 +178,16 @@ proptest! {
 }
 
 fn as_the_model<F: Format>(ops: &[(usize, Op)]) {
-    let sim = Sim::new(Config { cpus: 1, frames: 1 << 15, ..Config::default() }).unwrap();
-    let shared = Paging::<_, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    sim.on_cpu(0, || {
-        let layout = Layout { mmap_base: BASE, ..Layout::default() };
-        let profile = Profile::LINUX_6_18;
-        let space = AddressSpace::try_new(&shared, Asid(1), None, profile, layout);
-        let space: AddressSpace<Sim, F, Grace> = space.unwrap();
+    on_machine_of::<F, _>(one_cpu(1 << 15), None, |_, shared| {
+        let space = new_space(shared, 1).unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
-        let first = Process { space, model: Model::new() };
-        let mut processes = vec![first];
+        let mut processes = vec![Process { space, model: Model::new() }];
         for (number, (which, op)) in (1..).zip(ops) {
             let which = which % processes.len();
             match op {
                 Op::Fork if processes.len() < 4 => {
                     let parent = &processes[which];
-                    let asid = Asid(processes.len() as u16 + 1);
-                    let space = parent.space.fork(asid).unwrap();
+                    let space = parent.space.fork(Asid(processes.len() as u16 + 1)).unwrap();
                     let model = parent.model.clone();
                     processes.push(Process { space, model });
                 }
@@ -214,5 +199,4 @@ fn as_the_model<F: Format>(ops: &[(usize, Op)]) {
             (0..2 * PAGES).step_by(7).for_each(|page| process.check(page));
         }
     });
-    all_given_back(&sim, &shared).unwrap();
 }

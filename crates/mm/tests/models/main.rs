@@ -1,4 +1,4 @@
-//! Random calls beside plain models.
+//! Random calls, compared with plain models.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! Random calls on maps of objects in several processes, beside truncation and holes, on the
-//! machine in software and on a plain model.
+//! Random calls on maps of objects in several processes, during truncation and holes, on
+//! the machine in software and on a plain model.
 
 use crate::common::*;
 use machine::Asid;
@@ -172,17 +172,14 @@ impl World<'_> {
         }
         let Some(gone) = self.processes[of].take() else { return };
         let other = self.processes.iter().flatten().next().unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { other.space.activate() };
-        // SAFETY: another space is active, and this one is dropped.
-        unsafe { gone.space.leave() };
+        activate(&other.space);
+        leave(&gone.space);
     }
 
     fn call(&mut self, of: usize, op: &Op) {
         let Some(process) = &mut self.processes[of] else { return };
         let (space, window) = (&process.space, &mut process.window);
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        activate(space);
         match *op {
             Op::Map { from, len, prot, shared, object, index } => {
                 let kind = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
@@ -211,14 +208,7 @@ impl World<'_> {
                 if from == to || window[from].is_none() {
                     return;
                 }
-                let request = RemapRequest {
-                    addr: at(from),
-                    old_len: PAGE,
-                    new_len: PAGE,
-                    may_move: true,
-                    fixed: Some(at(to)),
-                    dont_unmap: None,
-                };
+                let request = RemapRequest::moving(at(from), PAGE, at(to));
                 space.mremap(request).unwrap();
                 window[to] = window[from].take();
             }
@@ -295,20 +285,17 @@ proptest! {
 
     #[test]
     fn as_the_model(ops in vec(op(), 1..90)) {
-        let sim = Sim::new(Config { cpus: 1, frames: 512, speculation: 50, ..Config::default() }).unwrap();
-        let shared = paging(&sim);
-        let processes = sim.on_cpu(0, || {
+        on_machine(Config { speculation: 50, ..one_cpu(512) }, None, |sim, shared| {
             let objects = core::array::from_fn(|number| {
-                let memory = Shmem::memfd(&shared, "test", number as u64 + 1).unwrap();
+                let memory = Shmem::memfd(shared, "test", number as u64 + 1).unwrap();
                 memory.set_size((FIRST + MOST) * PAGE as u64).unwrap();
                 (memory, Contents { size: MOST, ..Contents::default() })
             });
-            let space = new_space(&shared, 1).unwrap();
-            // SAFETY: the test needs no other mapping, and no other tables have the tag.
-            unsafe { space.activate() };
+            let space = new_space(shared, 1).unwrap();
+            activate(&space);
             let first = Process { space, window: Default::default() };
             let mut world =
-                World { sim: &sim, processes: [Some(first), None, None], objects };
+                World { sim, processes: [Some(first), None, None], objects };
             for (of, op) in &ops {
                 world.carry_out(*of, op);
             }
@@ -320,8 +307,5 @@ proptest! {
             }
             world.processes
         });
-        // No space is active on the CPU any more.
-        sim.on_cpu(0, || drop(processes));
-        all_given_back(&sim, &shared).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Single steps of copy-on-write beside each other, from many seeds. The programs are short, so
+//! Concurrent single steps of copy-on-write, from many seeds. The programs are short, so
 //! that the seeds reach the interleavings that the long ones of `fork_races` rarely do.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use crate::common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 10_000 };
 const AT: usize = 0x4000_0000;
@@ -43,40 +43,23 @@ fn on_shared_pages(
     forked: bool,
     make: impl for<'a> FnOnce(&'a Sim, &'a Space) -> Vec<Program<'a>>,
 ) -> Result<(), Failure> {
-    let config =
-        Config { cpus: 3, frames: 96, caches_absent: true, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    let child = sim.on_cpu(0, || {
+    let config = Config { caches_absent: true, ..racing(3, 96) };
+    let (race, child) = Race::with(config, None, |_, space| {
         space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
         for page in [0, 1] {
             space.write(AT + page * PAGE, &[0]).unwrap();
         }
         forked.then(|| ManuallyDrop::new(space.fork(Asid(2)).unwrap()))
     });
-    seeded(&sim, seed, make(&sim, &space))?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop((child.map(ManuallyDrop::into_inner), ManuallyDrop::into_inner(space)));
-    });
-    Ok(all_given_back(&sim, &shared)?)
-}
-
-fn activate(space: &Space) {
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    unsafe { space.activate() }
-}
-
-fn all(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
-    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
+    seeded(&race.sim, seed, make(&race.sim, &race.space))?;
+    race.end(child.map(ManuallyDrop::into_inner))
 }
 
 /// One CPU has cached the old frame. Two others write to the page. The first sees the write that
 /// has ended, though the flush is another CPU's.
 #[test]
 fn a_write_to_a_copy_is_seen_by_all() {
-    all(|seed| {
+    each_seed(SEEDS, |seed| {
         on_shared_pages(seed, true, |sim, space| {
             let flags: [_; 2] = std::array::from_fn(|_| Flag(sim, AtomicU64::new(0)));
             let flags = std::sync::Arc::new(flags);
@@ -114,7 +97,7 @@ fn a_write_to_a_copy_is_seen_by_all() {
 /// written.
 #[test]
 fn a_copy_gets_no_right_that_is_gone() {
-    all(|seed| {
+    each_seed(SEEDS, |seed| {
         on_shared_pages(seed, true, |sim, space| {
             let done = std::sync::Arc::new(Flag(sim, AtomicU64::new(0)));
             let protects = {
@@ -140,7 +123,7 @@ fn a_copy_gets_no_right_that_is_gone() {
 /// Two CPUs write to two pages of one table while a third forks: each finds its own write.
 #[test]
 fn no_write_goes_to_a_table_that_was_left() {
-    all(|seed| {
+    each_seed(SEEDS, |seed| {
         on_shared_pages(seed, seed.is_multiple_of(2), |sim, space| {
             let writer = |page: usize| {
                 Box::new(move || {
@@ -150,25 +133,19 @@ fn no_write_goes_to_a_table_that_was_left() {
                         assert_eq!(load(sim, space, AT + page * PAGE), Ok(round));
                     }
                     // By the tables, not by what this CPU has cached.
-                    let mut found = [0; 8];
-                    space.read(AT + page * PAGE, &mut found).unwrap();
-                    assert_eq!(u64::from_le_bytes(found), 2, "a write is lost");
+                    let found = word(space, AT + page * PAGE);
+                    assert_eq!(found, 2, "a write is lost");
                 }) as Program<'_>
             };
             let forks = || {
                 let child = space.fork(Asid(3)).unwrap();
-                let words = [0, 1].map(|page| {
-                    let mut found = [0; 8];
-                    child.read(AT + page * PAGE, &mut found).unwrap();
-                    u64::from_le_bytes(found)
-                });
+                let words = [0, 1].map(|page| word(&child, AT + page * PAGE));
                 for _ in 0..8 {
                     sim.relax();
                 }
                 for (page, before) in words.into_iter().enumerate() {
-                    let mut found = [0; 8];
-                    child.read(AT + page * PAGE, &mut found).unwrap();
-                    assert_eq!(u64::from_le_bytes(found), before, "the child sees a later write");
+                    let found = word(&child, AT + page * PAGE);
+                    assert_eq!(found, before, "the child sees a later write");
                 }
                 drop(child);
             };

@@ -1,4 +1,5 @@
-//! Forks beside threads of the parent and of the child, from seeds on the machine in software.
+//! Forks concurrently with threads of the parent and of the child, from seeds on the machine in
+//! software.
 //!
 //! A thread of the parent counts up a word in each page, and publishes what it has begun and ended.
 //! Another CPU forks. What the child finds in these words lies between what had ended before the
@@ -17,7 +18,7 @@ use std::{
 use crate::common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 600 };
 /// The last page of a table, and the first of the next one.
@@ -114,8 +115,7 @@ fn fork(world: &World<'_>, what: Exit) {
     let ended = [0, 1].map(|page| world.look(&written.ended[page]));
     let child = world.parent.fork(Asid(2)).unwrap();
     let begun = [0, 1].map(|page| world.look(&written.begun[page]));
-    // SAFETY: as in `run`.
-    unsafe { child.activate() };
+    activate(&child);
     let mut seen = [None; PAGES + 1];
     for (page, seen) in seen[..PAGES].iter_mut().enumerate() {
         let found = load(sim, &child, word(page, 0)).unwrap();
@@ -130,8 +130,7 @@ fn fork(world: &World<'_>, what: Exit) {
         protect(sim, child);
     }
     let grandchild = child.fork(Asid(3)).unwrap();
-    // SAFETY: as in `run`.
-    unsafe { grandchild.activate() };
+    activate(&grandchild);
     for (page, seen) in seen.iter().enumerate() {
         let found = [0, 2].map(|of| load(sim, &grandchild, word(page, of)));
         assert_eq!(found, [Ok(seen.unwrap()), Ok(5)], "page {page} of the grandchild");
@@ -146,7 +145,8 @@ fn fork(world: &World<'_>, what: Exit) {
     Grace::reclaim(usize::MAX);
 }
 
-/// Takes the right to write from the child's pages for a moment, beside its other thread.
+/// Takes the right to write from the child's pages for a moment, concurrently with its other
+/// thread.
 fn protect(sim: &Sim, child: &Space) {
     for _ in 0..3 {
         child.mprotect(AT, LEN, 1, None).unwrap();
@@ -168,40 +168,20 @@ enum Exit {
 }
 
 fn run(seed: u64, what: Exit) -> Result<(), Failure> {
-    let config = Config {
-        cpus: 3,
-        frames: 128,
-        tick: Some(23),
-        speculation: 100,
-        checks: RACING,
-        ..Config::default()
-    };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    // Leaked by a failed run: there is no CPU on which they could be dropped.
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || {
-        space.mmap(AT, LEN, 3, FIXED).unwrap();
-        if seed.is_multiple_of(2) {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { space.activate() };
-            store(&sim, &space, AT, 0).unwrap();
-        }
-    });
+    let config = Config { tick: Some(23), speculation: 100, ..racing(3, 128) };
+    let race = Race::new(config, |space| _ = space.mmap(AT, LEN, 3, FIXED).unwrap());
+    if seed.is_multiple_of(2) {
+        race.sim.on_cpu(0, race.active(|| store(&race.sim, &race.space, AT, 0).unwrap()));
+    }
     let world = ManuallyDrop::new(World {
-        sim: &sim,
-        parent: &space,
+        sim: &race.sim,
+        parent: &race.space,
         child: OnceLock::new(),
         grandchild: OnceLock::new(),
         written: Written::default(),
         rounds: Default::default(),
         ended: AtomicU64::new(0),
     });
-    let of_parent = || {
-        // SAFETY: as above.
-        unsafe { space.activate() };
-        parent(&world);
-    };
     let of_child = || {
         let child = loop {
             match world.child.get() {
@@ -209,48 +189,31 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
                 None => world.sim.relax(),
             }
         };
-        // SAFETY: as above.
-        unsafe { child.activate() };
+        activate(child);
         thread(&world, child, 1, &mut [None; PAGES + 1]);
         world.set(&world.ended, 1);
     };
-    let forks = || {
-        // SAFETY: as above.
-        unsafe { space.activate() };
-        fork(&world, what);
-    };
-    let programs: Vec<Program> = vec![Box::new(of_parent), Box::new(of_child), Box::new(forks)];
-    seeded(&sim, seed, programs)?;
+    let programs: Vec<Program> = vec![
+        race.active(|| parent(&world)),
+        Box::new(of_child),
+        race.active(|| fork(&world, what)),
+    ];
+    seeded(&race.sim, seed, programs)?;
     assert_eq!(world.ended.load(SeqCst), 1);
     let World { child, grandchild, .. } = ManuallyDrop::into_inner(world);
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop((child, grandchild, ManuallyDrop::into_inner(space)));
-    });
-    Ok(all_given_back(&sim, &shared)?)
-}
-
-fn all_seeds(what: Exit) {
-    explore(SEEDS, |seed| run(seed, what)).unwrap_or_else(|failure| panic!("{failure}"));
+    race.end((child, grandchild))
 }
 
 /// Two CPUs write to words of their own in pages that a fork shares again and again. A third one
 /// only reads: it sees each write that has ended, also if it has cached the page before it was
 /// copied.
-fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
-    let config =
-        Config { cpus: 3, frames: 128, tick: Some(23), checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || space.mmap(AT, LEN, 3, FIXED).unwrap());
-    let ended = [AtomicU64::new(0), AtomicU64::new(0)];
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    let activate = || unsafe { space.activate() };
+fn copies_during_a_reader(seed: u64) -> Result<(), Failure> {
+    let config = Config { tick: Some(23), ..racing(3, 128) };
+    let race = Race::new(config, |space| _ = space.mmap(AT, LEN, 3, FIXED).unwrap());
+    let (sim, space) = (&race.sim, &*race.space);
+    let ended = &[AtomicU64::new(0), AtomicU64::new(0)];
     let writer = |own: usize| {
-        let (sim, space, ended) = (&sim, &space, &ended);
-        Box::new(move || {
-            activate();
+        race.active(move || {
             for round in 1..=16 {
                 store(sim, space, word(0, own), round).unwrap();
                 sim.step(machine::SharedAccess::Other);
@@ -258,10 +221,9 @@ fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
                 ended[own].store(round, SeqCst);
                 Grace::reclaim(usize::MAX);
             }
-        }) as Program
+        })
     };
-    let reader = || {
-        activate();
+    let reader = race.active(|| {
         for _ in 0..5 {
             drop(space.fork(Asid(2)).unwrap());
             let child = ManuallyDrop::new(space.fork(Asid(2)).unwrap());
@@ -270,43 +232,36 @@ fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
                     sim.step(machine::SharedAccess::Other);
                     // SeqCst: as above.
                     let least = ended.load(SeqCst);
-                    let found = load(&sim, &space, word(0, own)).unwrap();
+                    let found = load(sim, space, word(0, own)).unwrap();
                     assert!(found >= least, "{found} is stale: {least} was written");
                 }
             }
             drop(ManuallyDrop::into_inner(child));
             Grace::reclaim(usize::MAX);
         }
-    };
-    seeded(&sim, seed, vec![writer(0), writer(1), Box::new(reader)])?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    seeded(sim, seed, vec![writer(0), writer(1), reader])?;
+    race.end(())
 }
 
 #[test]
 fn a_copy_is_not_written_before_the_flush() {
-    explore(SEEDS, copies_beside_a_reader).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(SEEDS, copies_during_a_reader);
 }
 
 #[test]
-fn fork_beside_threads() {
-    all_seeds(Exit::Whole);
+fn forks_while_threads_write() {
+    each_seed(SEEDS, |seed| run(seed, Exit::Whole));
 }
 
 #[test]
-fn fork_and_mprotect_beside_threads() {
-    all_seeds(Exit::Protects);
+fn forks_and_mprotect_while_threads_write() {
+    each_seed(SEEDS, |seed| run(seed, Exit::Protects));
 }
 
 #[test]
-fn a_grandchild_unmaps_part() {
-    all_seeds(Exit::Unmaps);
-}
-
-#[test]
-fn a_grandchild_discards_part() {
-    all_seeds(Exit::Discards);
+fn a_grandchild_unmaps_or_discards_a_part() {
+    for what in [Exit::Unmaps, Exit::Discards] {
+        each_seed(SEEDS, |seed| run(seed, what));
+    }
 }

@@ -1,4 +1,4 @@
-//! Calls beside each other, in orders that a seed chooses.
+//! Concurrent calls, in orders that a seed chooses.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! Truncation and holes beside faults, copies, moves and forks, from seeds on the machine in
-//! software.
+//! Truncation and holes during faults, copies, moves and forks, from seeds on the
+//! machine in software.
 //!
 //! One CPU makes an object shorter and longer, again and again, and says so by a count that is odd
 //! while the object has no page. Others use maps of it: shared and private ones, in the space, in a
@@ -15,7 +15,7 @@ use std::{
 use crate::common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 500 };
 /// Maps of two pages each, on both sides of the border of two tables.
@@ -92,14 +92,7 @@ impl World<'_> {
         for round in 0..ROUNDS as usize {
             self.touch(self.space, at);
             let to = MOVES[(round + 1) % 2];
-            let request = RemapRequest {
-                addr: at,
-                old_len: LEN,
-                new_len: LEN,
-                may_move: true,
-                fixed: Some(to),
-                dont_unmap: None,
-            };
+            let request = RemapRequest::moving(at, LEN, to);
             self.space.mremap(request).unwrap();
             at = to;
             self.touch(self.space, at);
@@ -113,17 +106,13 @@ impl World<'_> {
         for round in 0..3 {
             self.touch(self.space, PRIVATE);
             let child = self.space.fork(Asid(2)).unwrap();
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { child.activate() };
+            activate(&child);
             for at in [PRIVATE, SHARED] {
                 self.access(&child, at, round == 0);
                 self.touch(&child, at);
             }
-            // SAFETY: as above; the child is dropped.
-            unsafe {
-                self.space.activate();
-                child.leave();
-            }
+            activate(self.space);
+            leave(&child);
             drop(child);
             Grace::reclaim(usize::MAX);
         }
@@ -131,68 +120,40 @@ impl World<'_> {
 }
 
 fn run(seed: u64) -> Result<(), Failure> {
-    let config = Config {
-        cpus: 3,
-        frames: 160,
-        tick: Some(23),
-        speculation: 100,
-        checks: RACING,
-        ..Config::default()
-    };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let memory = Shmem::memfd(&shared, "test", 1).unwrap();
-    // Leaked by a failed run: there is no CPU on which it could be dropped.
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || {
-        memory.set_size(PAGES * PAGE as u64).unwrap();
+    let config = Config { tick: Some(23), speculation: 100, ..racing(3, 160) };
+    let (race, memory) = Race::with(config, None, |shared, space| {
+        let memory = memfd(shared, PAGES as usize);
         let kinds = [(SHARED, MapFlags::SHARED), (PRIVATE, MapFlags::PRIVATE)];
         // What moves is shared in one half of the runs.
         let moves = if seed.is_multiple_of(2) { MapFlags::SHARED } else { MapFlags::PRIVATE };
         for (at, kind) in kinds.into_iter().chain([(MOVES[0], moves)]) {
-            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = kind | MapFlags::FIXED;
-            assert_eq!(space.mmap_object(at, LEN, 3, flags, file, 0), Ok(at));
+            assert_eq!(space.mmap_object(at, LEN, 3, flags, opened(&memory), 0), Ok(at));
         }
+        memory
     });
     let count = AtomicU64::new(0);
-    let world = ManuallyDrop::new(World { sim: &sim, space: &space, memory, count });
-    let active = |what: fn(&World<'_>)| -> Program<'_> {
-        let world = &world;
-        Box::new(move || {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { world.space.activate() };
-            what(world);
-        })
-    };
-    seeded(
-        &sim,
-        seed,
-        vec![
-            active(|world| world.truncate()),
-            active(|world| world.touch_and_move()),
-            active(|world| world.fork_and_touch()),
-        ],
-    )?;
+    let world = ManuallyDrop::new(World { sim: &race.sim, space: &race.space, memory, count });
+    let programs = vec![
+        race.active(|| world.truncate()),
+        race.active(|| world.touch_and_move()),
+        race.active(|| world.fork_and_touch()),
+    ];
+    seeded(&race.sim, seed, programs)?;
     let World { memory, .. } = ManuallyDrop::into_inner(world);
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-        drop(memory);
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    race.end(memory)
 }
 
 #[test]
 fn an_object_takes_its_pages_back_from_all() {
-    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(SEEDS, run);
 }
 
 /// CPUs fill the same page of an object, and new nodes of its index, at the same time; others make
 /// it shorter. Each sees the words of all.
 #[test]
 fn pages_are_filled_once() {
-    let fill = |seed| -> Result<(), Failure> {
+    each_seed(SEEDS, |seed| {
         let sim = Sim::new(Config { cpus: 3, frames: 64, ..Config::default() }).unwrap();
         let shared = paging(&sim);
         let memory = Shmem::memfd(&shared, "test", 1).unwrap();
@@ -220,14 +181,13 @@ fn pages_are_filled_once() {
             drop(memory);
         });
         Ok(all_given_back(&sim, &shared)?)
-    };
-    explore(SEEDS, fill).unwrap_or_else(|failure| panic!("{failure}"));
+    });
 }
 
-/// A fault beyond the end leaves no page behind, also beside a truncation.
+/// A fault beyond the end leaves no page behind, also during a truncation.
 #[test]
 fn nothing_is_left_beyond_the_end() {
-    let beside = |seed| -> Result<(), Failure> {
+    each_seed(SEEDS, |seed| {
         let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
         let shared = paging(&sim);
         let memory = Shmem::memfd(&shared, "test", 1).unwrap();
@@ -250,15 +210,14 @@ fn nothing_is_left_beyond_the_end() {
             drop(memory);
         });
         Ok(all_given_back(&sim, &shared)?)
-    };
-    explore(SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
+    });
 }
 
 /// A read of an object finds its page, or zeros, but never a page of another object that has got
 /// the frame.
 #[test]
 fn a_read_finds_no_other_objects_page() {
-    let beside = |seed| -> Result<(), Failure> {
+    each_seed(40 * SEEDS, |seed| {
         let sim = Sim::new(Config { cpus: 2, frames: 16, ..Config::default() }).unwrap();
         let shared = paging(&sim);
         let [read, other] = [1, 2].map(|inode| Shmem::memfd(&shared, "test", inode).unwrap());
@@ -283,97 +242,68 @@ fn a_read_finds_no_other_objects_page() {
         seeded(&sim, seed, vec![Box::new(comes_and_goes), Box::new(reads)])?;
         sim.on_cpu(0, || drop((read, other)));
         Ok(all_given_back(&sim, &shared)?)
-    };
-    explore(40 * SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
+    });
 }
 
 /// A fault that found a page, and finds the entry empty with the lock held, does not take it for
 /// anonymous memory.
 #[test]
 fn a_discarded_page_comes_from_the_object_again() {
-    let beside = |seed| -> Result<(), Failure> {
-        let sim =
-            Sim::new(Config { cpus: 2, frames: 64, checks: RACING, ..Config::default() }).unwrap();
-        let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
-        let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-        sim.on_cpu(0, || {
+    each_seed(40 * SEEDS, |seed| {
+        let (race, memory) = Race::with(racing(2, 64), None, |shared, space| {
+            let memory = memfd(shared, 1);
             memory.write(0, &7_u64.to_le_bytes()).unwrap();
-            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-            space.mmap_object(SHARED, PAGE, 1, flags, file, 0).unwrap();
+            space.mmap_object(SHARED, PAGE, 1, flags, opened(&memory), 0).unwrap();
+            memory
         });
-        // SAFETY: no other mapping is needed, and no other tables have the tag.
-        let activate = || unsafe { space.activate() };
-        let calls = || {
-            activate();
+        let (sim, space) = (&race.sim, &*race.space);
+        let calls = race.active(|| {
             for _ in 0..4 {
                 space.mprotect(SHARED, PAGE, 0, None).unwrap();
                 space.mprotect(SHARED, PAGE, 1, None).unwrap();
                 space.madvise(SHARED, PAGE, Advice::DontNeed).unwrap();
-                let _present = load(&sim, &space, SHARED);
+                let _present = load(sim, space, SHARED);
             }
-        };
-        let loads = || {
-            activate();
+        });
+        let loads = race.active(|| {
             for _ in 0..8 {
-                match load(&sim, &space, SHARED) {
+                match load(sim, space, SHARED) {
                     Ok(found) => assert_eq!(found, 7, "not the object's page"),
                     Err(error) => assert!(matches!(error, FaultError::Denied(..)), "{error}"),
                 }
             }
-        };
-        seeded(&sim, seed, vec![Box::new(calls), Box::new(loads)])?;
-        sim.on_cpu(0, || {
-            assert!(sim.settle());
-            drop(ManuallyDrop::into_inner(space));
-            drop(memory);
         });
-        Ok(all_given_back(&sim, &shared)?)
-    };
-    explore(40 * SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
+        seeded(sim, seed, vec![calls, loads])?;
+        race.end(memory)
+    });
 }
 
 /// A fault replaces the page table, which a fork shares, by a copy, at the moment when the object
 /// takes its pages back.
 #[test]
 fn no_page_is_left_in_a_copy_of_a_table() {
-    let beside = |seed| -> Result<(), Failure> {
-        let config =
-            Config { cpus: 2, frames: 96, tick: Some(23), checks: RACING, ..Config::default() };
-        let sim = Sim::new(config).unwrap();
-        let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
-        let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-        let other = SHARED - 2 * PAGE;
-        let child = sim.on_cpu(0, || {
-            memory.set_size(PAGE as u64).unwrap();
-            let file = Backing::open(memory.clone(), true).unwrap();
+    let other = SHARED - 2 * PAGE;
+    each_seed(10 * SEEDS, |seed| {
+        let config = Config { tick: Some(23), ..racing(2, 96) };
+        let (race, (memory, child)) = Race::with(config, None, |shared, space| {
+            let memory = memfd(shared, 1);
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            space.mmap_object(SHARED, PAGE, 3, flags, file, 0).unwrap();
+            space.mmap_object(SHARED, PAGE, 3, flags, opened(&memory), 0).unwrap();
             space.mmap(other, PAGE, 3, FIXED).unwrap();
             for at in [SHARED, other] {
                 space.handle_fault(machine::VirtAddr::new(at as u64), Access::Write).unwrap();
             }
-            ManuallyDrop::new(space.fork(Asid(2)).unwrap())
+            (memory, ManuallyDrop::new(space.fork(Asid(2)).unwrap()))
         });
         let cuts = || {
             memory.set_size(0).unwrap();
-            for space in [&space, &child] {
+            for space in [&race.space, &child] {
                 assert_eq!(space.resident(SHARED..SHARED + PAGE), 0, "a page is left");
             }
         };
-        let copies = || {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { space.activate() };
-            store(&sim, &space, other, 1).unwrap();
-        };
-        seeded(&sim, seed, vec![Box::new(cuts), Box::new(copies)])?;
-        sim.on_cpu(0, || {
-            assert!(sim.settle());
-            drop((ManuallyDrop::into_inner(space), ManuallyDrop::into_inner(child), memory));
-        });
-        Ok(all_given_back(&sim, &shared)?)
-    };
-    explore(10 * SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
+        let copies = race.active(|| store(&race.sim, &race.space, other, 1).unwrap());
+        seeded(&race.sim, seed, vec![Box::new(cuts), copies])?;
+        race.end((ManuallyDrop::into_inner(child), memory))
+    });
 }

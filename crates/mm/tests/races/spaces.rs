@@ -1,19 +1,17 @@
-//! Faults beside calls that change the same pages, from seeds on the machine in software.
+//! Faults during calls that change the same pages, from seeds on the machine in
+//! software.
 //!
 //! Each CPU writes to a word of its own in each page, so it knows what it must read: what it wrote
 //! last, or zero if a call has emptied the page since. The caller counts: an odd count means that a
 //! call is under way, and nothing is known.
 
-use std::{
-    mem::ManuallyDrop,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::common::*;
 use machine::Step;
 use mm::*;
-use paging::{Aarch64, Format, Paging, X86_64L4};
-use sim::{Arch, Config, Failure, Grace, Program, Sim, explore, seeded};
+use paging::{Aarch64, Format, X86_64L4};
+use sim::{Arch, Config, Failure, Grace, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 150 } else { 300 };
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
@@ -34,6 +32,8 @@ enum Call {
 }
 
 impl Call {
+    const ALL: [Call; 5] = [Call::Unmap, Call::MapOver, Call::Discard, Call::Protect, Call::Move];
+
     /// Whether the pages are new afterwards.
     fn empties(self) -> bool {
         !matches!(self, Call::Protect | Call::Move)
@@ -115,15 +115,7 @@ fn load_settled<F: Format>(
 }
 
 fn move_to<F: Format>(space: &SpaceOf<F>, from: usize, to: usize) {
-    let request = RemapRequest {
-        addr: from,
-        old_len: LEN,
-        new_len: LEN,
-        may_move: true,
-        fixed: Some(to),
-        dont_unmap: None,
-    };
-    assert_eq!(space.mremap(request), Ok(to));
+    assert_eq!(space.mremap(RemapRequest::moving(from, LEN, to)), Ok(to));
 }
 
 fn call<F: Format>(
@@ -161,7 +153,8 @@ fn call<F: Format>(
     }
 }
 
-/// One run: `touch` on two CPUs, beside `call` on a third. The memory is mapped with `flags`.
+/// One run: `touch` on two CPUs, during `call` on a third. The memory is mapped with
+/// `flags`.
 fn run<F: Format>(
     arch: Arch,
     seed: u64,
@@ -169,52 +162,18 @@ fn run<F: Format>(
     touch: impl Fn(&Sim, &SpaceOf<F>, &Count<'_>, usize) + Sync,
     call: impl Fn(&Sim, &SpaceOf<F>, &Count<'_>) + Sync,
 ) -> Result<(), Failure> {
-    let config = Config {
-        arch,
-        cpus: 3,
-        frames: 96,
-        tick: Some(23),
-        speculation: 100,
-        checks: RACING,
-        ..Config::default()
-    };
-    let sim = Sim::new(config).unwrap();
-    let shared = Paging::<Sim, F>::try_new(sim.clone(), machine::PageSize::Size1G).unwrap();
-    // Leaked by a failed run: there is no CPU on which it could be dropped.
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || space.mmap(AT, LEN, 3, flags).unwrap());
-    let count = Count(&sim, AtomicU64::new(0));
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    let activate = || unsafe { space.activate() };
-    let program = |cpu: usize| {
-        let (sim, space, count, touch) = (&sim, &space, &count, &touch);
-        Box::new(move || {
-            activate();
-            touch(sim, space, count, cpu);
-        }) as Program
-    };
-    let caller = || {
-        activate();
-        call(&sim, &space, &count);
-    };
-    seeded(&sim, seed, vec![program(0), program(1), Box::new(caller)])?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    let config = Config { arch, tick: Some(23), speculation: 100, ..racing(3, 96) };
+    let race = RaceOf::<F>::new(config, |space| _ = space.mmap(AT, LEN, 3, flags).unwrap());
+    let (sim, space, touch) = (&race.sim, &*race.space, &touch);
+    let count = &Count(sim, AtomicU64::new(0));
+    let program = |cpu: usize| race.active(move || touch(sim, space, count, cpu));
+    let caller = race.active(|| call(sim, space, count));
+    seeded(sim, seed, vec![program(0), program(1), caller])?;
+    race.end(())
 }
 
-fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
-    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-fn all_seeds(what: Call, flags: MapFlags) {
-    all_seeds_on::<X86_64L4>(Arch::X86_64, what, flags);
-}
-
-fn all_seeds_on<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
-    right(|seed| {
+fn faults_during<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
+    each_seed(SEEDS, |seed| {
         run::<F>(
             arch,
             seed,
@@ -226,48 +185,26 @@ fn all_seeds_on<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
 }
 
 #[test]
-fn faults_beside_munmap() {
-    all_seeds(Call::Unmap, FIXED);
-}
-
-#[test]
-fn faults_beside_a_map_over_another() {
-    all_seeds(Call::MapOver, FIXED);
-}
-
-#[test]
-fn faults_beside_a_move() {
-    all_seeds(Call::Move, FIXED);
+fn faults_during_calls() {
+    for what in Call::ALL {
+        faults_during::<X86_64L4>(Arch::X86_64, what, FIXED);
+    }
 }
 
 /// The pages are those of an object, which is another one after each call.
 #[test]
-fn faults_of_an_object_beside_munmap() {
-    all_seeds(Call::Unmap, SHARED);
-    all_seeds(Call::MapOver, SHARED);
-}
-
-#[test]
-fn faults_of_an_object_beside_a_move() {
-    all_seeds(Call::Move, SHARED);
-}
-
-#[test]
-fn faults_beside_dontneed() {
-    all_seeds(Call::Discard, FIXED);
+fn faults_of_an_object_during_calls() {
+    for what in [Call::Unmap, Call::MapOver, Call::Move] {
+        faults_during::<X86_64L4>(Arch::X86_64, what, SHARED);
+    }
 }
 
 /// On AArch64 the old page is flushed before a fault stores the new one.
 #[test]
 fn faults_break_before_they_make() {
-    for what in [Call::Discard, Call::Unmap, Call::MapOver, Call::Protect, Call::Move] {
-        all_seeds_on::<Aarch64>(Arch::Aarch64, what, FIXED);
+    for what in Call::ALL {
+        faults_during::<Aarch64>(Arch::Aarch64, what, FIXED);
     }
-}
-
-#[test]
-fn faults_beside_mprotect() {
-    all_seeds(Call::Protect, FIXED);
 }
 
 /// Writes to a word while the map is read-only, and is replaced by a writable one. A write that
@@ -309,5 +246,5 @@ fn a_map_over_another_loses_no_write() {
             Grace::reclaim(usize::MAX);
         }
     };
-    right(|seed| run::<X86_64L4>(Arch::X86_64, seed, FIXED, write_into_new, replace));
+    each_seed(SEEDS, |seed| run::<X86_64L4>(Arch::X86_64, seed, FIXED, write_into_new, replace));
 }

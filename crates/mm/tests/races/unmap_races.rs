@@ -19,20 +19,10 @@ use crate::common::*;
 use machine::{Asid, Step};
 use mm::*;
 use paging::TlbGrace;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 400 };
 const CPUS: usize = 3;
-
-/// A small generator of its own for each CPU of each seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
 
 /// What the CPUs of a run share.
 struct World<'s> {
@@ -44,11 +34,6 @@ struct World<'s> {
 }
 
 impl World<'_> {
-    fn activate(&self, space: &Space) {
-        // SAFETY: no other mapping is needed, and no other tables have the tag.
-        unsafe { space.activate() };
-    }
-
     /// The last thing that a CPU does.
     fn stop(&self) {
         // SAFETY: the program ends, and the machine has no tables active on the CPU then.
@@ -109,15 +94,15 @@ fn churn(world: &World<'_>, cpu: usize, rounds: usize) {
 
 /// The same, among other calls that meet what waits.
 fn mixed(world: &World<'_>, cpu: usize, seed: u64) {
-    let mut random = Random(seed ^ (cpu as u64) << 40);
+    let mut random = random(seed, cpu);
     let (sim, space) = (world.sim, world.space);
     for _ in 0..6 {
-        let pages = 1 + random.below(2) as usize;
+        let pages = 1 + random(2);
         let at = space.mmap(0, pages * PAGE, 3, PRIVATE).unwrap();
         (0..pages).for_each(|page| world.fill(cpu, at + page * PAGE));
         world.touch_others(cpu);
         let last = at + (pages - 1) * PAGE;
-        match random.below(6) {
+        match random(6) {
             0 => {
                 space.madvise(last, PAGE, Advice::DontNeed).unwrap();
                 let found = load(sim, space, last);
@@ -126,11 +111,11 @@ fn mixed(world: &World<'_>, cpu: usize, seed: u64) {
             }
             1 => {
                 let child = ManuallyDrop::new(space.fork(Asid(2 + cpu as u16)).unwrap());
-                world.activate(&child);
+                activate(&child);
                 assert_eq!(load(sim, &child, last), Ok(last as u64), "in a child");
                 store(sim, &child, last, 1).unwrap();
                 child.munmap(at, pages * PAGE).unwrap();
-                world.activate(space);
+                activate(space);
                 drop(ManuallyDrop::into_inner(child));
                 world.check(last);
             }
@@ -139,7 +124,7 @@ fn mixed(world: &World<'_>, cpu: usize, seed: u64) {
         }
         space.munmap(at, pages * PAGE).unwrap();
         world.touch_others(cpu);
-        match random.below(4) {
+        match random(4) {
             // Nothing else is there, unless another CPU was faster.
             0 if space.mmap(at, PAGE, 3, PRIVATE | MapFlags::FIXED_NOREPLACE) == Ok(at) => {
                 world.fill(cpu, at);
@@ -161,61 +146,46 @@ fn run(
     program: impl Fn(&World<'_>, usize) + Sync,
 ) -> Result<u64, Failure> {
     let config = Config {
-        cpus: CPUS,
-        frames: 512,
         tick: Some(40 + seed % 300),
         speculation: 100,
         // Also where a fault keeps an upper-level entry that leads to an unlinked table.
         faults_drop: !seed.is_multiple_of(3),
         caches_absent: seed.is_multiple_of(4),
         checks: Checks { freed_cached: true, ..RACING },
-        ..Config::default()
+        ..racing(CPUS, 512)
     };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let periods = TlbGrace::try_new(sim.clone()).unwrap();
-    // The machine owns the handler, so the handler must not keep the machine alive.
-    let ticks = Arc::downgrade(&periods);
-    sim.on_tick(move |_| ticks.upgrade().iter().for_each(|periods| periods.tick())).unwrap();
-    // Leaked by a failed run: there is no CPU on which it could be dropped.
-    let space = sim.on_cpu(0, || {
-        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+    let (race, periods) = Race::with(config, None, |shared, space| {
+        let periods = TlbGrace::try_new(shared.machine().clone()).unwrap();
         if policy {
-            let policy = UnmapPolicy::Grace(Arc::clone(&periods));
             // SAFETY: the machine's periods. No CPU has the space active, and each goes idle only
             // when its program ends.
-            unsafe { space.set_unmap_policy(policy) }.unwrap();
+            unsafe { space.set_unmap_policy(UnmapPolicy::Grace(Arc::clone(&periods))) }.unwrap();
         }
-        space
+        periods
     });
+    // The machine owns the handler, so the handler must not keep the machine alive.
+    let ticks = Arc::downgrade(&periods);
+    race.sim.on_tick(move |_| ticks.upgrade().iter().for_each(|periods| periods.tick())).unwrap();
     let published = Default::default();
-    let world = World { sim: &sim, space: &space, periods: &periods, published };
+    let world = World { sim: &race.sim, space: &race.space, periods: &periods, published };
     let programs = (0..CPUS).map(|cpu| {
         let (world, program) = (&world, &program);
         Box::new(move || {
             world.periods.idle_exit();
-            world.activate(world.space);
+            activate(world.space);
             program(world, cpu);
             world.stop();
         }) as Program
     });
-    seeded(&sim, seed, programs.collect())?;
-    let ipis = sim.stats().ipis_sent;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    all_given_back(&sim, &shared)?;
+    seeded(&race.sim, seed, programs.collect())?;
+    let ipis = race.sim.stats().ipis_sent;
+    race.end(())?;
     Ok(ipis)
-}
-
-fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
-    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn threads_that_map_touch_and_unmap_interrupt_no_cpu() {
-    right(|seed| {
+    each_seed(SEEDS, |seed| {
         let ipis = run(seed, true, |world, cpu| churn(world, cpu, 20))?;
         assert_eq!(ipis, 0, "seed {seed}");
         Ok(())
@@ -225,11 +195,8 @@ fn threads_that_map_touch_and_unmap_interrupt_no_cpu() {
 }
 
 #[test]
-fn calls_beside_what_waits() {
-    right(|seed| run(seed, true, |world, cpu| mixed(world, cpu, seed)).map(drop));
-}
-
-#[test]
-fn the_same_calls_without_the_policy() {
-    right(|seed| run(seed, false, |world, cpu| mixed(world, cpu, seed)).map(drop));
+fn calls_with_and_without_the_policy() {
+    for policy in [true, false] {
+        each_seed(SEEDS, |seed| run(seed, policy, |world, cpu| mixed(world, cpu, seed)).map(drop));
+    }
 }

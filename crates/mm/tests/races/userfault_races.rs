@@ -1,4 +1,4 @@
-//! Write-protection beside writes, from many seeds: each write is told of.
+//! Write-protection during writes, from many seeds: each write is told of.
 
 use std::{
     mem::ManuallyDrop,
@@ -11,51 +11,24 @@ use std::{
 use crate::common::*;
 use machine::Step;
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 8_000 };
 const AT: usize = 0x4000_0000;
 
-fn activate(space: &Space) {
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    unsafe { space.activate() }
-}
-
 fn run(
     seed: u64,
-    handler: Option<Arc<dyn UserFaultHandler>>,
+    handler: Never,
     make: impl for<'a> FnOnce(&'a Sim, &'a Space) -> Vec<Program<'a>>,
 ) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 96, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let mut space = new_space(&shared, 1).unwrap();
-        handler.into_iter().for_each(|handler| space.set_userfault_handler(handler));
+    let (race, ()) = Race::with(racing(3, 96), None, |_, space| {
+        space.set_userfault_handler(Arc::new(handler));
         space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
         space.write(AT, &[0; 4 * PAGE]).unwrap();
         space.userfault_register(AT, 4 * PAGE, UserFaultModes::WP, Uffd::new(1)).unwrap();
-        ManuallyDrop::new(space)
     });
-    seeded(&sim, seed, make(&sim, &space))?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    Ok(all_given_back(&sim, &shared)?)
-}
-
-/// Writes end the protection without an upcall.
-struct Asynchronous;
-
-impl UserFaultHandler for Asynchronous {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn is_write_protect_async(&self, _: u64) -> bool {
-        true
-    }
+    seeded(&race.sim, seed, make(&race.sim, &race.space))?;
+    race.end(())
 }
 
 /// Two CPUs write to pages; the third scans. What was written before a scan began, and not told of
@@ -68,10 +41,10 @@ fn a_scan_misses_no_write() {
         wp_matching: true,
         ..Scan::default()
     };
-    explore(SEEDS, |seed| {
+    each_seed(SEEDS, |seed| {
         // Counts of writes done, and those that a scan has told of.
         let done = Arc::new([const { AtomicU64::new(0) }; 2]);
-        run(seed, Some(Arc::new(Asynchronous)), move |sim, space| {
+        run(seed, Never { asynchronous: true, ..Never::default() }, move |sim, space| {
             let scan = scan;
             let writer = |cpu: usize| -> Program<'_> {
                 let done = Arc::clone(&done);
@@ -82,8 +55,7 @@ fn a_scan_misses_no_write() {
                         sim.step(machine::SharedAccess::Other);
                         done[cpu].store(value, SeqCst);
                     }
-                    // SAFETY: nothing of it is used on this CPU any more.
-                    unsafe { space.leave() };
+                    leave(space);
                 })
             };
             let (first, second) = (writer(0), writer(1));
@@ -100,9 +72,8 @@ fn a_scan_misses_no_write() {
                         let told = found.regions.iter().any(|r| r.start <= at && at < r.end);
                         // A checkpoint copies the pages that it is told of.
                         if told || turn == 0 {
-                            let mut word = [0; 8];
-                            space.read(at, &mut word).unwrap();
-                            copies[cpu] = u64::from_le_bytes(word);
+                            let word = word(space, at);
+                            copies[cpu] = word;
                         }
                         assert!(copies[cpu] >= before[cpu], "a write was not told of");
                     }
@@ -110,25 +81,15 @@ fn a_scan_misses_no_write() {
             });
             vec![first, second, scanner]
         })
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-/// A monitor that lets nothing pass.
-struct Refuses;
-
-impl UserFaultHandler for Refuses {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
+    });
 }
 
 /// After a page was write-protected, no write reaches it, also of faults that were under way.
 #[test]
 fn protection_holds_from_its_return_on() {
-    explore(SEEDS, |seed| {
+    each_seed(SEEDS, |seed| {
         let protected = Arc::new(AtomicU64::new(0));
-        run(seed, Some(Arc::new(Refuses)), move |sim, space| {
+        run(seed, Never::default(), move |sim, space| {
             let writer = |cpu: usize| -> Program<'_> {
                 let protected = Arc::clone(&protected);
                 Box::new(move || {
@@ -139,8 +100,7 @@ fn protection_holds_from_its_return_on() {
                         let done = store(sim, space, AT + cpu * 8, value);
                         assert!(before == 0 || done.is_err(), "written after the protection");
                     }
-                    // SAFETY: nothing of it is used on this CPU any more.
-                    unsafe { space.leave() };
+                    leave(space);
                 })
             };
             let (first, second) = (writer(0), writer(1));
@@ -161,8 +121,7 @@ fn protection_holds_from_its_return_on() {
             });
             vec![first, second, protector]
         })
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
+    });
 }
 
 /// A host whose monitor has not read the event of a fork yet.
@@ -193,22 +152,18 @@ impl UserFaultHandler for Forks {
     }
 }
 
-/// A monitor copies pages beside a fork. Each page that it has copied the child has, too; the
-/// monitor hears of the others that it must copy them twice.
+/// A monitor copies pages during a fork. Each page that it has copied the child has,
+/// too; the monitor hears of the others that it must copy them twice.
 #[test]
 fn no_copy_is_lost_between_a_fork_and_its_event() {
-    explore(SEEDS / 4, |seed| {
-        let config = Config { cpus: 2, frames: 128, checks: RACING, ..Config::default() };
-        let sim = Sim::new(config).unwrap();
-        let shared = paging(&sim);
-        let space = sim.on_cpu(0, || {
-            let mut space = new_space(&shared, 1).unwrap();
+    each_seed(SEEDS / 4, |seed| {
+        let (race, ()) = Race::with(racing(2, 128), None, |_, space| {
             space.set_userfault_handler(Arc::new(Forks::default()));
             space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
             let uffd = Uffd { follows_fork: true, ..Uffd::new(1) };
             space.userfault_register(AT, 8 * PAGE, UserFaultModes::MISSING, uffd).unwrap();
-            ManuallyDrop::new(space)
         });
+        let (sim, space) = (&race.sim, &*race.space);
         let (copied, child) = (AtomicU64::new(0), std::sync::Mutex::new(None));
         let monitor: Program<'_> = Box::new(|| {
             for page in 0..8 {
@@ -224,7 +179,7 @@ fn no_copy_is_lost_between_a_fork_and_its_event() {
         let program: Program<'_> = Box::new(|| {
             *child.lock().unwrap() = Some(ManuallyDrop::new(space.fork(machine::Asid(2)).unwrap()));
         });
-        seeded(&sim, seed, vec![monitor, program])?;
+        seeded(sim, seed, vec![monitor, program])?;
         sim.on_cpu(0, || {
             let child = ManuallyDrop::into_inner(child.into_inner().unwrap().unwrap());
             for page in 0..8 {
@@ -232,32 +187,24 @@ fn no_copy_is_lost_between_a_fork_and_its_event() {
                 let has = child.read(AT + page * PAGE, &mut byte).is_ok();
                 assert_eq!(has, copied.load(SeqCst) & 1 << page != 0, "page {page}");
             }
-            drop(child);
-            drop(ManuallyDrop::into_inner(space));
-            assert!(sim.settle());
         });
-        Ok(all_given_back(&sim, &shared)?)
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
+        race.end(())
+    });
 }
 
 /// A page that is pinned does not move: a pin that comes while the monitor moves it either finds it
 /// gone, or the move finds the pin.
 #[test]
 fn a_pinned_page_does_not_move() {
-    explore(SEEDS / 8, |seed| {
-        let config = Config { cpus: 2, frames: 96, checks: RACING, ..Config::default() };
-        let sim = Sim::new(config).unwrap();
-        let shared = paging(&sim);
-        let space = sim.on_cpu(0, || {
-            let mut space = new_space(&shared, 1).unwrap();
-            space.set_userfault_handler(Arc::new(Refuses));
+    each_seed(SEEDS / 8, |seed| {
+        let (race, ()) = Race::with(racing(2, 96), None, |_, space| {
+            space.set_userfault_handler(Arc::new(Never::default()));
             space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
             space.write(AT, &[7]).unwrap();
             let uffd = Uffd::new(1);
             space.userfault_register(AT, 2 * PAGE, UserFaultModes::MISSING, uffd).unwrap();
-            ManuallyDrop::new(space)
         });
+        let (sim, space) = (&race.sim, &*race.space);
         let moved = AtomicU64::new(0);
         let mover: Program<'_> = Box::new(|| {
             let done = space.userfault_move(AT + PAGE, AT, PAGE, false);
@@ -271,12 +218,7 @@ fn a_pinned_page_does_not_move() {
             }
             assert!(pins.is_err() || moved.load(SeqCst) == 1, "a pinned page has moved");
         });
-        seeded(&sim, seed, vec![mover, pinner])?;
-        sim.on_cpu(0, || {
-            drop(ManuallyDrop::into_inner(space));
-            assert!(sim.settle());
-        });
-        Ok(all_given_back(&sim, &shared)?)
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
+        seeded(sim, seed, vec![mover, pinner])?;
+        race.end(())
+    });
 }

@@ -16,17 +16,7 @@ impl PageSource for Numbers {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        1
-    }
-
-    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        out.write_str("/numbers")
-    }
+    crate::named!(1, "/numbers");
 }
 
 #[test]

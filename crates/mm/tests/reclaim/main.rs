@@ -9,42 +9,31 @@ mod races;
 #[path = "../common/ram.rs"]
 mod ram;
 
-use std::{
-    mem::ManuallyDrop,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU64, Ordering},
 };
 
 use common::*;
-use machine::{Asid, Frame, PageSize};
+use machine::{Asid, Frame};
 use mm::*;
-use paging::{Paging, X86_64L4};
 use proptest::{collection::vec, prelude::*};
 use ram::Ram;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
 const AT: usize = 0x4000_0000;
 
 /// Runs a test in a space with swap that is active on the only CPU.
 fn with_swap(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Arc<Ram>, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
     let ram = Arc::new(Ram::default());
-    let shared: SharedPaging =
-        Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, Some(ram.clone()))
-            .unwrap();
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        test(&sim, &shared, &ram, &space);
+    on_machine(one_cpu(frames), Some(ram.clone()), |sim, shared| {
+        let space = new_space(shared, 1).unwrap();
+        activate(&space);
+        test(sim, shared, &ram, &space);
         space
     });
-    sim.on_cpu(0, || drop(space));
     assert_eq!(ram.used(), 0, "every slot is free");
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A host that makes room by reclaim in the space that asks.
@@ -90,7 +79,6 @@ fn a_lasting_pin_of_more_than_a_group_may_have_ends() {
 /// As in Linux, pages in swap are no obstacle.
 #[test]
 fn pages_in_swap_become_a_huge_page() {
-    const HUGE: usize = 2 << 20;
     with_swap(2048, |_, _, ram, space| {
         space.mmap(AT, HUGE, 3, FIXED).unwrap();
         for page in 0..9 {
@@ -106,20 +94,11 @@ fn pages_in_swap_become_a_huge_page() {
     });
 }
 
-fn word(space: &Space, at: usize) -> u64 {
-    let mut word = [0; 8];
-    space.read(at, &mut word).unwrap();
-    u64::from_le_bytes(word)
-}
-
 /// Forgets that pages were used: the CPU drops its translations, too.
 fn age(space: &Space) {
     space.clear_referenced().unwrap();
-    // SAFETY: nothing else is active on the CPU; the space is activated again.
-    unsafe {
-        space.leave();
-        space.activate();
-    }
+    leave(space);
+    activate(space);
 }
 
 #[test]
@@ -200,14 +179,7 @@ fn forks_share_what_is_in_swap() {
         space.madvise(at + 2 * PAGE, PAGE, Advice::DontNeed).unwrap();
         assert_eq!((word(space, at + 2 * PAGE), word(&child, at + 2 * PAGE)), (0, 3));
         space.madvise(at + 3 * PAGE, PAGE, Advice::GuardInstall).unwrap();
-        let moved = grandchild.mremap(RemapRequest {
-            addr: at,
-            old_len: 4 * PAGE,
-            new_len: 4 * PAGE,
-            may_move: true,
-            fixed: Some(at + 64 * PAGE),
-            dont_unmap: None,
-        });
+        let moved = grandchild.mremap(RemapRequest::moving(at, 4 * PAGE, at + 64 * PAGE));
         assert_eq!(word(&grandchild, moved.unwrap() + 3 * PAGE), 4);
         drop((child, grandchild));
         assert_eq!(ram.used(), 1);
@@ -249,9 +221,9 @@ fn a_store_that_fails_keeps_or_loses_pages_clearly() {
         ram.is_broken.store(false, Ordering::Relaxed);
         assert_eq!(load(sim, space, at), Ok(8));
         // Without memory for the page, it stays in swap.
-        sim.fail_alloc(1, true);
-        let failed = space.handle_fault(machine::VirtAddr::new((at + PAGE) as u64), Access::Read);
-        sim.fail_alloc(0, false);
+        let page = machine::VirtAddr::new((at + PAGE) as u64);
+        let fault = || space.handle_fault(page, Access::Read);
+        let (failed, _) = without_frames(sim, 1, true, fault);
         assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");
         assert_eq!(load(sim, space, at + PAGE), Ok(7));
     });

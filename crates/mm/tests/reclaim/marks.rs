@@ -2,20 +2,11 @@
 
 use crate::*;
 
-/// A monitor that lets writes to protected pages fail.
-struct Never;
-
-impl UserFaultHandler for Never {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-}
-
 /// Eight pages in swap, registered for write-protection.
 fn with_swapped(test: impl FnOnce(&Space, usize)) {
     with_swap(256, |_, shared, ram, _| {
         let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(Arc::new(Never));
+        space.set_userfault_handler(Arc::new(Never::default()));
         let at = space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
         space.userfault_register(at, 8 * PAGE, UserFaultModes::WP, Uffd::new(1)).unwrap();
         space.write(at, &[1; 8 * PAGE]).unwrap();
@@ -25,19 +16,13 @@ fn with_swapped(test: impl FnOnce(&Space, usize)) {
     });
 }
 
-fn entry(space: &Space, at: usize) -> u64 {
-    let mut entry = [0];
-    space.pagemap(at, &mut entry);
-    entry[0]
-}
-
 #[test]
 fn a_page_in_swap_is_write_protected() {
     with_swapped(|space, at| {
         space.userfault_write_protect(at, 2 * PAGE, true).unwrap();
         let marks = pagemap::SWAPPED | pagemap::WRITE_PROTECTED;
-        assert_eq!(entry(space, at) & marks, marks);
-        assert_eq!(entry(space, at + 2 * PAGE) & marks, pagemap::SWAPPED);
+        assert_eq!(pagemap_entry(space, at) & marks, marks);
+        assert_eq!(pagemap_entry(space, at + 2 * PAGE) & marks, pagemap::SWAPPED);
         // One comes back by a write, one by a read.
         assert!(space.write(at, &[2]).is_err());
         assert_eq!(word(space, at + PAGE) & 0xff, 1);
@@ -55,13 +40,18 @@ fn a_page_in_swap_is_write_protected() {
 #[test]
 fn a_page_in_swap_becomes_clean() {
     with_swapped(|space, at| {
-        assert!(entry(space, at) & pagemap::SOFT_DIRTY != 0);
+        assert!(pagemap_entry(space, at) & pagemap::SOFT_DIRTY != 0);
         space.clear_soft_dirty().unwrap();
-        assert_eq!(entry(space, at) & (pagemap::SOFT_DIRTY | pagemap::SWAPPED), pagemap::SWAPPED);
+        assert_eq!(
+            pagemap_entry(space, at) & (pagemap::SOFT_DIRTY | pagemap::SWAPPED),
+            pagemap::SWAPPED
+        );
         assert_eq!(word(space, at) & 0xff, 1);
-        assert_eq!(entry(space, at) & pagemap::SOFT_DIRTY, 0, "a read is no write");
+        assert_eq!(pagemap_entry(space, at) & pagemap::SOFT_DIRTY, 0, "a read is no write");
         space.write(at, &[2]).unwrap();
         space.write(at + PAGE, &[2]).unwrap();
-        assert!(entry(space, at) & entry(space, at + PAGE) & pagemap::SOFT_DIRTY != 0);
+        assert!(
+            pagemap_entry(space, at) & pagemap_entry(space, at + PAGE) & pagemap::SOFT_DIRTY != 0
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! Random calls beside reclaim, against a plain map of pages.
+//! Random calls with reclaim, against a plain map of pages.
 
 use super::*;
 
@@ -77,14 +77,7 @@ fn carry_out(space: &Space, model: &mut Model, op: &Op, number: u64) {
             model[from..from + len].iter_mut().flatten().for_each(|page| page.1 = 0);
         }
         Op::Move(from, to) if from != to && model[from].is_some() => {
-            let moved = space.mremap(RemapRequest {
-                addr: at(from),
-                old_len: PAGE,
-                new_len: PAGE,
-                may_move: true,
-                fixed: Some(at(to)),
-                dont_unmap: None,
-            });
+            let moved = space.mremap(RemapRequest::moving(at(from), PAGE, at(to)));
             moved.unwrap();
             model[to] = model[from].take();
         }

@@ -1,4 +1,4 @@
-//! Reclaim beside other CPUs, from seeds.
+//! Reclaim concurrently with other CPUs, from seeds.
 
 use super::*;
 
@@ -10,28 +10,20 @@ fn in_turns(
     prepare: impl FnOnce(&Space),
     each: impl Fn(usize, &Sim, &Space) + Sync,
 ) -> Result<(), Failure> {
-    let config = Config { cpus, frames: 512, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
     let ram = Arc::new(Ram::default());
     let swap = Some(ram.clone() as Arc<dyn Swap>);
-    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
-    let space = sim.on_cpu(0, || {
-        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+    let (race, ()) = Race::with(racing(cpus, 512), swap, |_, space| {
         space.mmap(AT, pages * PAGE, 3, FIXED).unwrap();
-        prepare(&space);
-        space
+        prepare(space);
     });
     let make = |cpu: usize| -> Program<'_> {
-        let (sim, space, each) = (&sim, &space, &each);
+        let (sim, space, each) = (&race.sim, &*race.space, &each);
         Box::new(move || each(cpu, sim, space))
     };
-    seeded(&sim, seed, (0..cpus).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
+    seeded(&race.sim, seed, (0..cpus).map(make).collect())?;
+    race.end(())?;
     assert_eq!(ram.used(), 0);
-    Ok(all_given_back(&sim, &shared)?)
+    Ok(())
 }
 
 /// One CPU reclaims a page, one writes it, two read it. The readers see what was written, whichever
@@ -46,8 +38,7 @@ fn one_page_for_all(seed: u64) -> Result<(), Failure> {
             (0..4).for_each(|page| space.write(AT + page * PAGE, &[0]).unwrap());
         },
         |cpu, sim, space| {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { space.activate() };
+            activate(space);
             for turn in 1..4 {
                 match cpu {
                     0 => assert!(space.reclaim(4).unwrap().taken() <= 4),
@@ -64,27 +55,25 @@ fn one_page_for_all(seed: u64) -> Result<(), Failure> {
                     }
                 }
             }
-            // SAFETY: nothing of it is used on this CPU any more.
-            unsafe { space.leave() };
+            leave(space);
         },
     )
 }
 
 #[test]
-fn all_cpus_see_one_page_beside_reclaim() {
-    explore(SEEDS, one_page_for_all).unwrap_or_else(|failure| panic!("{failure}"));
+fn all_cpus_see_one_page_during_reclaim() {
+    each_seed(SEEDS, one_page_for_all);
 }
 
 /// Two CPUs write and read words of their own while the third reclaims, unmaps other pages and
 /// forks. No write is lost.
-fn beside_reclaim(seed: u64) -> Result<(), Failure> {
+fn during_reclaim(seed: u64) -> Result<(), Failure> {
     in_turns(
         seed,
         [3, 4],
         |_| {},
         |cpu, sim, space| {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { space.activate() };
+            activate(space);
             for turn in 1..6 {
                 if cpu == 0 {
                     space.reclaim(3).unwrap();
@@ -102,28 +91,25 @@ fn beside_reclaim(seed: u64) -> Result<(), Failure> {
                     let mut frames = [Frame::default(); 1];
                     let pins = space.pin_pages(own, Access::Write, &mut frames).unwrap();
                     store(sim, space, own, turn + 50).unwrap();
-                    use machine::Memory;
-                    let seen = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
-                    // SAFETY: within a pinned frame.
-                    assert_eq!(unsafe { seen.as_ptr().read_volatile() }, turn + 50);
+                    let seen = pinned_words(sim, pins.frames()[0])[0].load(Ordering::Relaxed);
+                    assert_eq!(seen, turn + 50);
                 }
                 assert_eq!(load(sim, space, both), Ok(turn));
             }
-            // SAFETY: nothing of it is used on this CPU any more.
-            unsafe { space.leave() };
+            leave(space);
         },
     )
 }
 
 #[test]
-fn no_write_is_lost_beside_reclaim() {
-    explore(SEEDS, beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
+fn no_write_is_lost_during_reclaim() {
+    each_seed(SEEDS, during_reclaim);
 }
 
 /// One CPU reclaims; another one pins a page for writing, and writes to its frame, as a device
 /// does, while it is pinned. The page has what was written.
-fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
-    use machine::{Memory, Step};
+fn pins_during_reclaim(seed: u64) -> Result<(), Failure> {
+    use machine::Step;
 
     in_turns(
         seed,
@@ -137,14 +123,12 @@ fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
                 }
                 let mut frames = [Frame::default(); 1];
                 let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
-                let words = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<AtomicU64>();
+                let pinned = &pinned_words(sim, pins.frames()[0])[0];
                 for wait in 0..seed % 8 {
                     sim.step(machine::SharedAccess::Other);
-                    // SAFETY: within a pinned frame, which others access by atomic words.
-                    unsafe { words.as_ref() }.store(wait, Ordering::Relaxed);
+                    pinned.store(wait, Ordering::Relaxed);
                 }
-                // SAFETY: as above.
-                unsafe { words.as_ref() }.store(turn + 10, Ordering::Relaxed);
+                pinned.store(turn + 10, Ordering::Relaxed);
                 drop(pins);
                 assert_eq!(word(space, AT), turn + 10);
             }
@@ -153,6 +137,6 @@ fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn no_write_through_a_pin_is_lost_beside_reclaim() {
-    explore(SEEDS, pins_beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
+fn no_write_through_a_pin_is_lost_during_reclaim() {
+    each_seed(SEEDS, pins_during_reclaim);
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const AT: usize = 0x5000_0000;
-const HUGE: usize = 512 * PAGE;
 
 /// A monitor that marks absent pages. It counts the writes, and lets them fail.
 #[derive(Default)]
@@ -65,9 +64,7 @@ fn write(space: &Space, number: usize) -> bool {
 }
 
 fn read(space: &Space, number: usize) -> u8 {
-    let mut byte = [9];
-    space.read(page(number), &mut byte).unwrap();
-    byte[0]
+    byte(space, page(number))
 }
 
 fn entries(space: &Space, from: usize, pages: usize) -> Vec<u64> {
@@ -209,19 +206,15 @@ fn a_part_of_a_huge_page_is_told_of_when_it_is_split() {
         assert_eq!((found.walk_end - at, huge()), (700 * PAGE, 1));
         let rest = space.scan(at..at + 2 * HUGE, &Scan { max_pages: 0, ..what }).unwrap();
         assert_eq!((rest.regions[0].start - at, rest.regions[0].end - at), (700 * PAGE, 2 * HUGE));
-        let mut bytes = [0; 2];
-        space.read(at + 5, &mut bytes[..1]).unwrap();
-        space.read(at + HUGE, &mut bytes[1..]).unwrap();
-        assert_eq!(bytes, [1, 2]);
+        assert_eq!((byte(space, at + 5), byte(space, at + HUGE)), (1, 2));
     });
 }
 
 #[test]
 fn marks_without_memory_are_an_error() {
     with_space(64, |_, shared, _| {
-        let marks = Arc::new(Marks { asynchronous: true, ..Marks::default() });
         let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(marks);
+        space.set_userfault_handler(Arc::new(Never { asynchronous: true, marks_absent: true }));
         let len = 64 * HUGE;
         space.mmap(AT, len, 3, FIXED).unwrap();
         space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();

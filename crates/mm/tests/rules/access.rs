@@ -1,18 +1,15 @@
-//! Copies from and to a program's memory, and pins, beside forks too.
+//! Copies from and to a program's memory, and pins, also during forks.
 
 use std::{
     mem::ManuallyDrop,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, OnceLock, atomic::Ordering::SeqCst},
 };
 
 use crate::common::*;
-use machine::{Asid, Frame, FrameSource, Memory, Place, Step, Translated, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameSource, Place, Step, Translated, VirtAddr, VirtRange};
 use mm::*;
 use paging::{Attrs, PageTables};
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Grace, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
 const AT: usize = 0x3fff_f000;
@@ -70,8 +67,7 @@ fn no_address_reaches_the_kernel() {
         let layout = Layout { mmap_base: BASE, ..Layout::default() };
         let profile = Profile::LINUX_6_18;
         let space = Space::try_new(&shared, Asid(1), Some(kernel), profile, layout).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        activate(&space);
         // SAFETY: the kernel's own memory.
         unsafe { sim.store(page.start(), 0x5ec2e7) }.unwrap();
         let mut into = [0; 64];
@@ -97,11 +93,6 @@ fn no_address_reaches_the_kernel() {
     });
 }
 
-fn word(sim: &Sim, frame: Frame) -> &AtomicU64 {
-    // SAFETY: the frame is pinned, and its words are accessed by atomic instructions only.
-    unsafe { sim.frame_ptr(frame).unwrap().cast::<AtomicU64>().as_ref() }
-}
-
 /// The holder of a pin and the program see each other's writes also after a fork, and the child
 /// has a copy.
 #[test]
@@ -113,22 +104,19 @@ fn a_pinned_page_stays_the_programs_own() {
         }
         let mut frames = [Frame::default(); 1];
         let pins = space.pin_pages(AT + PAGE, Access::Write, &mut frames).unwrap();
-        let pinned = word(sim, pins.frames()[0]);
+        let pinned = &pinned_words(sim, pins.frames()[0])[0];
         let child = space.fork(Asid(2)).unwrap();
         pinned.store(2, SeqCst);
         assert_eq!(load(sim, space, AT + PAGE), Ok(2));
         store(sim, space, AT + PAGE, 3).unwrap();
         assert_eq!(pinned.load(SeqCst), 3, "the program writes to another frame");
-        // SAFETY: as in `with_space`.
-        unsafe { child.activate() };
+        activate(&child);
         let found = [0, 1, 2].map(|page| load(sim, &child, AT + page * PAGE));
         assert_eq!(found, [Ok(1); 3]);
         store(sim, &child, AT + PAGE, 9).unwrap();
         assert_eq!(pinned.load(SeqCst), 3);
-        // SAFETY: as in `with_space`.
-        unsafe { space.activate() };
-        // SAFETY: another space is active.
-        unsafe { child.leave() };
+        activate(space);
+        leave(&child);
         drop(child);
         assert_eq!(load(sim, space, AT + PAGE), Ok(3));
         drop(pins);
@@ -137,68 +125,55 @@ fn a_pinned_page_stays_the_programs_own() {
 
 /// One CPU pins a page and writes through the pin, another one forks again and again. After each
 /// write the program sees it.
-fn pins_beside_forks(seed: u64) -> Result<(), Failure> {
-    let config =
-        Config { cpus: 3, frames: 160, tick: Some(23), checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap());
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    let activate = || unsafe { space.activate() };
+fn pins_during_forks(seed: u64) -> Result<(), Failure> {
+    let config = Config { tick: Some(23), ..racing(3, 160) };
+    let race = Race::new(config, |space| _ = space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap());
+    let (sim, space) = (&race.sim, &*race.space);
     let children: [OnceLock<Space>; 3] = Default::default();
-    let pinner = || {
-        activate();
+    let pinner = race.active(|| {
         for round in 1..=6 {
             let mut frames = [Frame::default(); 2];
             let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
             for (page, frame) in pins.frames().iter().enumerate() {
+                let pinned = &pinned_words(sim, *frame)[0];
                 sim.step(machine::SharedAccess::Other);
-                word(&sim, *frame).store(round, SeqCst);
+                pinned.store(round, SeqCst);
                 let at = AT + page * PAGE;
-                assert_eq!(load(&sim, &space, at), Ok(round), "the pin is of another frame");
-                store(&sim, &space, at, round + 100).unwrap();
+                assert_eq!(load(sim, space, at), Ok(round), "the pin is of another frame");
+                store(sim, space, at, round + 100).unwrap();
                 sim.step(machine::SharedAccess::Other);
-                assert_eq!(word(&sim, *frame).load(SeqCst), round + 100, "written elsewhere");
+                assert_eq!(pinned.load(SeqCst), round + 100, "written elsewhere");
             }
             drop(pins);
             Grace::reclaim(usize::MAX);
         }
-    };
-    let writer = || {
-        activate();
+    });
+    let writer = race.active(|| {
         for round in 0..8 {
-            store(&sim, &space, AT + 8 + round % 2 * PAGE, round as u64).unwrap();
+            store(sim, space, AT + 8 + round % 2 * PAGE, round as u64).unwrap();
             Grace::reclaim(usize::MAX);
         }
-    };
-    let forker = || {
-        activate();
+    });
+    let forker = race.active(|| {
         for (number, child) in children.iter().enumerate() {
             let new = space.fork(Asid(number as u16 + 2)).unwrap();
-            // SAFETY: as above.
-            unsafe { new.activate() };
-            let before = [0, PAGE].map(|page| load(&sim, &new, AT + page).unwrap());
+            activate(&new);
+            let before = [0, PAGE].map(|page| load(sim, &new, AT + page).unwrap());
             sim.relax();
-            let after = [0, PAGE].map(|page| load(&sim, &new, AT + page).unwrap());
+            let after = [0, PAGE].map(|page| load(sim, &new, AT + page).unwrap());
             assert_eq!(before, after, "the child's page has changed");
-            activate();
+            activate(space);
             assert!(child.set(new).is_ok());
             Grace::reclaim(usize::MAX);
         }
-    };
-    let programs: Vec<Program> = vec![Box::new(pinner), Box::new(writer), Box::new(forker)];
-    let outcome = seeded(&sim, seed, programs);
+    });
+    let outcome = seeded(sim, seed, vec![pinner, writer, forker]);
     let children = ManuallyDrop::new(children);
     outcome?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop((ManuallyDrop::into_inner(children), ManuallyDrop::into_inner(space)));
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    race.end(ManuallyDrop::into_inner(children))
 }
 
 #[test]
 fn pins_and_forks() {
-    explore(SEEDS, pins_beside_forks).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(SEEDS, pins_during_forks);
 }

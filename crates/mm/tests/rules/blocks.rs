@@ -189,13 +189,11 @@ fn a_block_is_a_group() {
             store(sim, space, AT + 5 * PAGE, 1).unwrap();
             let child = space.fork(machine::Asid(2)).unwrap();
             store(sim, space, AT + 5 * PAGE, 2).unwrap();
-            // SAFETY: the test needs no other mapping, and no other tables have the tag.
-            unsafe { child.activate() };
+            activate(&child);
             assert_eq!(load(sim, &child, AT + 5 * PAGE), Ok(1));
             store(sim, &child, AT + 6 * PAGE, 3).unwrap();
             assert_eq!(child.resident(AT..AT + 64 * PAGE), 32);
-            // SAFETY: as above.
-            unsafe { space.activate() };
+            activate(space);
             drop(child);
             assert_eq!(load(sim, space, AT + 6 * PAGE), Ok(0));
             // What is no group: a part of a VMA, pages around one that is there, and a read.

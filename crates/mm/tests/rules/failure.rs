@@ -4,7 +4,7 @@
 use crate::common::*;
 use machine::Asid;
 use mm::*;
-use sim::{Config, Sim};
+use sim::Sim;
 
 const NEAR: usize = 0x3fff_e000;
 const FAR: usize = 0x55_0000_0000;
@@ -14,67 +14,63 @@ const LEN: usize = PAGES * PAGE;
 
 /// What a program can see of a space: its VMAs, its pages, and their first words.
 fn seen(sim: &Sim, space: &Space) -> (String, Vec<bool>, Vec<Result<u64, FaultError>>) {
-    let mut maps = String::new();
-    space.write_maps(&mut maps).unwrap();
     let pages = || (0..PAGES).flat_map(|page| [NEAR + page * PAGE, FAR + page * PAGE]);
     let present = pages().map(|at| space.resident(at..at + PAGE) == 1).collect();
-    (maps, present, pages().map(|at| load(sim, space, at)).collect())
+    (listing(space), present, pages().map(|at| load(sim, space, at)).collect())
 }
 
 /// Runs `call` on a space with `PAGES` written pages, and on its child, with each allocation
 /// failing in turn.
 fn each_allocation_fails<T>(least: u64, call: impl Fn(&Sim, &Space, &Space) -> Result<T, Error>) {
-    for nth in 1..200 {
-        let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-        let shared = paging(&sim);
-        let (mut failed, mut spaces) = (false, None);
-        sim.on_cpu(0, || {
-            let parent = new_space(&shared, 1).unwrap();
-            // SAFETY: the test needs no other mapping, and no other tables have the tag.
-            let activate = |space: &Space| unsafe { space.activate() };
-            activate(&parent);
+    each_allocation(least, |nth| {
+        let mut any = false;
+        with_space(256, |sim, _, parent| {
             parent.mmap(NEAR, LEN, 3, FIXED).unwrap();
             for page in 0..PAGES {
-                store(&sim, &parent, NEAR + page * PAGE, page as u64 + 1).unwrap();
+                store(sim, parent, NEAR + page * PAGE, page as u64 + 1).unwrap();
             }
             let child = parent.fork(Asid(2)).unwrap();
             activate(&child);
-            let of_child = seen(&sim, &child);
-            activate(&parent);
-            let of_parent = seen(&sim, &parent);
+            let of_child = seen(sim, &child);
+            activate(parent);
+            let of_parent = seen(sim, parent);
             activate(&child);
-            sim.fail_alloc(nth, true);
-            let outcome = call(&sim, &parent, &child);
-            failed = sim.alloc_failed();
-            sim.fail_alloc(0, false);
+            let (outcome, failed) = without_frames(sim, nth, true, || call(sim, parent, &child));
             match outcome {
                 Ok(_) => assert!(!failed, "memory came from nowhere"),
                 Err(error) => {
                     assert!(failed, "{error} though memory is left");
                     assert_eq!(error.errno(), 12, "{error}");
-                    assert_eq!(seen(&sim, &child), of_child, "after {error}");
+                    assert_eq!(seen(sim, &child), of_child, "after {error}");
                     // No VMA is left busy: a fault is handled.
-                    store(&sim, &child, NEAR + PAGE, 2).unwrap();
-                    drop(call(&sim, &parent, &child).unwrap());
+                    store(sim, &child, NEAR + PAGE, 2).unwrap();
+                    drop(call(sim, parent, &child).unwrap());
                 }
             }
-            activate(&parent);
-            assert_eq!(seen(&sim, &parent), of_parent);
-            spaces = Some((parent, child));
+            activate(parent);
+            leave(&child);
+            assert_eq!(seen(sim, parent), of_parent);
+            any = failed;
         });
-        sim.on_cpu(0, || drop(spaces));
-        all_given_back(&sim, &shared).unwrap();
-        if !failed {
-            assert!(nth > least, "only {nth} allocations");
-            return;
-        }
-    }
-    unreachable!("a call makes few allocations");
+        any
+    });
 }
 
 #[test]
-fn fork_fails_whole() {
+fn calls_fail_whole() {
     each_allocation_fails(1, |_, _, child| child.fork(Asid(3)));
+    let request = RemapRequest::moving(NEAR, LEN, FAR);
+    each_allocation_fails(3, |_, _, child| child.mremap(request));
+    // Parts of tables that the parent shares.
+    let (at, len) = (NEAR + PAGE, 2 * PAGE);
+    each_allocation_fails(2, |_, _, child| child.munmap(at, len));
+    each_allocation_fails(2, |_, _, child| child.mmap(at, len, 1, FIXED));
+    each_allocation_fails(2, |_, _, child| child.mprotect(at, len, 1, None));
+    each_allocation_fails(2, |_, _, child| child.madvise(NEAR, PAGE, Advice::DontNeed));
+    each_allocation_fails(3, |sim, _, child| {
+        // The same value, so that the parent's pages and the child's stay alike.
+        store(sim, child, NEAR, 1).map_err(Error::from)
+    });
 }
 
 /// Pinned pages are copied for the child. What was copied before the failure is given back.
@@ -89,69 +85,17 @@ fn fork_of_pinned_pages_fails_whole() {
     });
 }
 
-#[test]
-fn a_move_fails_whole() {
-    let request = RemapRequest {
-        addr: NEAR,
-        old_len: LEN,
-        new_len: LEN,
-        may_move: true,
-        fixed: Some(FAR),
-        dont_unmap: None,
-    };
-    each_allocation_fails(3, |_, _, child| child.mremap(request));
-}
-
-#[test]
-fn unmapping_part_of_a_shared_table_fails_whole() {
-    each_allocation_fails(2, |_, _, child| child.munmap(NEAR + PAGE, 2 * PAGE));
-}
-
-#[test]
-fn a_map_over_part_of_a_shared_table_fails_whole() {
-    each_allocation_fails(2, |_, _, child| child.mmap(NEAR + PAGE, 2 * PAGE, 1, FIXED));
-}
-
-#[test]
-fn protecting_shared_pages_fails_whole() {
-    each_allocation_fails(2, |_, _, child| child.mprotect(NEAR + PAGE, 2 * PAGE, 1, None));
-}
-
-#[test]
-fn discarding_part_of_a_shared_table_fails_whole() {
-    each_allocation_fails(2, |_, _, child| child.madvise(NEAR, PAGE, Advice::DontNeed));
-}
-
-#[test]
-fn a_copy_fails_whole() {
-    each_allocation_fails(3, |sim, _, child| {
-        // The same value, so that the parent's pages and the child's stay alike.
-        store(sim, child, NEAR, 1).map_err(Error::from)
-    });
-}
-
 /// The end of a space needs no memory, whatever it shares.
 #[test]
 fn a_child_ends_without_memory() {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let parent = sim.on_cpu(0, || {
-        let parent = new_space(&shared, 1).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { parent.activate() };
+    with_space(256, |sim, _, parent| {
         parent.mmap(NEAR, LEN, 3, FIXED).unwrap();
-        store(&sim, &parent, NEAR, 1).unwrap();
+        store(sim, parent, NEAR, 1).unwrap();
         let child = parent.fork(Asid(2)).unwrap();
         let grandchild = child.fork(Asid(3)).unwrap();
-        store(&sim, &parent, NEAR, 2).unwrap();
-        sim.fail_alloc(1, true);
-        drop(child);
-        drop(grandchild);
-        assert!(!sim.alloc_failed(), "the end of a space asked for memory");
-        sim.fail_alloc(0, false);
-        assert_eq!(load(&sim, &parent, NEAR), Ok(2));
-        parent
+        store(sim, parent, NEAR, 2).unwrap();
+        let ((), asked) = without_frames(sim, 1, true, || drop((child, grandchild)));
+        assert!(!asked, "the end of a space asked for memory");
+        assert_eq!(load(sim, parent, NEAR), Ok(2));
     });
-    sim.on_cpu(0, || drop(parent));
-    all_given_back(&sim, &shared).unwrap();
 }

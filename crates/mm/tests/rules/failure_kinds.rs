@@ -6,19 +6,16 @@ use std::sync::Arc;
 use crate::common::*;
 use machine::Asid;
 use mm::*;
-use sim::{Config, Sim};
+use sim::Sim;
 
-const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 const FAR: usize = 0x55_0000_0000;
 
 /// What a program can see: the VMAs and the present pages. A call that fails may have split some.
 fn seen(space: &Space) -> (String, Vec<usize>) {
-    let mut maps = String::new();
-    space.write_maps(&mut maps).unwrap();
     let present = (0..4).flat_map(|chunk| [AT + chunk * HUGE, FAR + chunk * HUGE]);
     let present = present.flat_map(|at| [at..at + PAGE, at + PAGE..at + HUGE]);
-    (maps, present.map(|range| space.resident(range)).collect())
+    (listing(space), present.map(|range| space.resident(range)).collect())
 }
 
 /// Runs `call` with each allocation failing in turn, each time on a new space, which `prepare` has
@@ -35,44 +32,36 @@ struct Case<P, C> {
 
 impl<P: Fn(&Sim, &Space), C: Fn(&Sim, &Space) -> Result<(), Error>> Case<P, C> {
     fn run(&self) {
-        for nth in 1..2000 {
-            let sim = Sim::new(Config { cpus: 1, frames: 8192, ..Config::default() }).unwrap();
-            let shared = paging(&sim);
-            let (mut failed, mut spaces) = (false, None);
-            sim.on_cpu(0, || {
-                let mut space = new_space(&shared, 1).unwrap();
-                space.set_userfault_handler(Arc::new(Marks));
+        each_allocation(self.least, |nth| {
+            let mut any = false;
+            on_machine(one_cpu(8192), None, |sim, shared| {
+                let mut space = new_space(shared, 1).unwrap();
+                space.set_userfault_handler(Arc::new(Never {
+                    marks_absent: true,
+                    ..Never::default()
+                }));
                 space.set_huge_pages(HugePages::Always).unwrap();
-                // SAFETY: the test needs no other mapping, and no other tables have the tag.
-                unsafe { space.activate() };
+                activate(&space);
                 space.mmap(AT, 3 * HUGE, 3, FIXED).unwrap();
-                (self.prepare)(&sim, &space);
+                (self.prepare)(sim, &space);
                 let child = self.forks.then(|| space.fork(Asid(2)).unwrap());
                 let of_child = child.as_ref().map(seen);
                 let before = seen(&space);
-                sim.fail_alloc(nth, true);
-                let outcome = (self.call)(&sim, &space);
-                failed = sim.alloc_failed();
-                sim.fail_alloc(0, false);
+                let (outcome, failed) = without_frames(sim, nth, true, || (self.call)(sim, &space));
                 if let Err(error) = outcome {
                     assert!(failed, "{error} though memory is left");
                     assert_eq!(error.errno(), 12, "{error}");
                     if self.is_whole {
                         assert_eq!(seen(&space), before, "allocation {nth}: after {error}");
                     }
-                    (self.call)(&sim, &space).unwrap();
+                    (self.call)(sim, &space).unwrap();
                 }
                 assert_eq!(child.as_ref().map(seen), of_child);
-                spaces = Some((space, child));
+                any = failed;
+                (space, child)
             });
-            sim.on_cpu(0, || drop(spaces));
-            all_given_back(&sim, &shared).unwrap();
-            if !failed {
-                assert!(nth > self.least, "only {nth} allocations, {}", self.forks);
-                return;
-            }
-        }
-        unreachable!("a call makes few allocations");
+            any
+        });
     }
 }
 
@@ -97,10 +86,9 @@ fn cutting_huge_pages_fails_whole() {
     of_huge_pages(2, |_, space| space.mmap(range.0, range.1, 1, FIXED).map(drop));
 }
 
-fn to_far(old_len: usize, from: usize, dont_unmap: bool) -> RemapRequest {
+fn to_far(len: usize, from: usize, dont_unmap: bool) -> RemapRequest {
     let dont_unmap = dont_unmap.then_some(FAR);
-    let fixed = Some(FAR);
-    RemapRequest { addr: from, old_len, new_len: old_len, may_move: true, fixed, dont_unmap }
+    RemapRequest { dont_unmap, ..RemapRequest::moving(from, len, FAR) }
 }
 
 #[test]
@@ -141,23 +129,6 @@ fn huge_faults_forks_and_collapses_fail_whole() {
         space.madvise(AT + 2 * PAGE, HUGE, Advice::GuardRemove)
     };
     Case { prepare: huge_pages, call: guards, forks: true, is_whole: false, least: 2 }.run();
-}
-
-/// A monitor that marks absent pages.
-struct Marks;
-
-impl UserFaultHandler for Marks {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn is_write_protect_async(&self, _: u64) -> bool {
-        false
-    }
-
-    fn marks_absent_pages(&self, _: u64) -> bool {
-        true
-    }
 }
 
 /// Memory that a monitor fills, with a page in it, and a page of other memory.

@@ -3,7 +3,6 @@
 use crate::common::*;
 use machine::{FrameSource, Translated, VirtAddr};
 use mm::*;
-use sim::{Config, Sim};
 
 fn unmapped(at: usize) -> FaultError {
     FaultError::Unmapped(VirtAddr::new(at as u64))
@@ -186,56 +185,42 @@ fn mlock_without_memory_says_try_again() {
 /// One that fails alone is made again after a reclaim.
 #[test]
 fn each_allocation_of_a_fault_fails() {
-    for (nth, lasting) in (1..20).flat_map(|nth| [(nth, true), (nth, false)]) {
-        let mut failed = false;
-        with_space(2048, |sim, _, space| {
-            let far = 0x55_0000_0000;
-            space.mmap(far, 2 * PAGE, 3, FIXED).unwrap();
-            let near = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
-            store(sim, space, near, 1).unwrap();
-            sim.fail_alloc(nth, lasting);
-            let stored = store(sim, space, far, 2);
-            failed = sim.alloc_failed();
-            sim.fail_alloc(0, false);
-            match stored {
-                Err(error) => {
-                    assert!(failed && lasting, "{error} though memory is left");
-                    assert!(matches!(error, FaultError::OutOfMemory(_)), "{error}");
-                    assert_eq!(space.resident(far..far + 2 * PAGE), 0);
+    for lasting in [true, false] {
+        // A fault makes a frame and three tables.
+        each_allocation(3, |nth| {
+            let mut any = false;
+            with_space(2048, |sim, _, space| {
+                let far = 0x55_0000_0000;
+                space.mmap(far, 2 * PAGE, 3, FIXED).unwrap();
+                let near = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+                store(sim, space, near, 1).unwrap();
+                let write = || store(sim, space, far, 2);
+                let (stored, failed) = without_frames(sim, nth, lasting, write);
+                match stored {
+                    Err(error) => {
+                        assert!(failed && lasting, "{error} though memory is left");
+                        assert!(matches!(error, FaultError::OutOfMemory(_)), "{error}");
+                        assert_eq!(space.resident(far..far + 2 * PAGE), 0);
+                    }
+                    Ok(()) => assert!(!(failed && lasting), "a frame came from nowhere"),
                 }
-                Ok(()) => assert!(!(failed && lasting), "a frame came from nowhere"),
-            }
-            assert_eq!(store(sim, space, far, 3), Ok(()));
-            assert_eq!([load(sim, space, far), load(sim, space, near)], [Ok(3), Ok(1)]);
+                assert_eq!(store(sim, space, far, 3), Ok(()));
+                assert_eq!([load(sim, space, far), load(sim, space, near)], [Ok(3), Ok(1)]);
+                any = failed;
+            });
+            any
         });
-        if !failed {
-            assert!(nth > 3, "a fault makes a frame and three tables");
-            return;
-        }
     }
-    unreachable!("a fault makes few allocations");
 }
 
 /// A format without protection keys refuses them before anything changes.
 #[test]
 fn keys_that_the_tables_lack_are_refused() {
-    use paging::{Paging, Sv48};
-    use sim::Grace;
-    type Space = AddressSpace<Sim, Sv48, Grace>;
-    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
-    let shared = Paging::<Sim, Sv48>::try_new(sim.clone(), machine::PageSize::Size1G).unwrap();
-    let layout = Layout { mmap_base: BASE, ..Layout::default() };
-    let profile = Profile::LINUX_6_18;
-    let space = sim.on_cpu(0, || {
-        let space = Space::try_new(&shared, machine::Asid(1), None, profile, layout).unwrap();
+    with_space_of::<paging::Sv48>(sim::Arch::RiscV, 256, |_, _, space| {
         let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
         let refused = space.mprotect(at, PAGE, 1, Some(3)).unwrap_err();
         assert!(matches!(refused, Error::NotSupported(_)), "{refused}");
         space.for_each_vma(|_, flags| assert!(flags.contains(vma::VmFlags::WRITE)));
         space.mprotect(at, PAGE, 1, Some(0)).unwrap();
-        space
     });
-    sim.on_cpu(0, || drop(space));
-    assert!(sim.on_cpu(0, || (sim.settle(), shared.quick().drain()).0));
-    sim.check_leaks().unwrap();
 }

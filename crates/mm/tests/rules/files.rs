@@ -1,4 +1,4 @@
-//! Files: what a sync writes out, on the machine in software and beside a plain model.
+//! Files: what a sync writes out, on the machine in software and and in a plain model.
 
 use std::{
     mem::ManuallyDrop,
@@ -9,10 +9,10 @@ use std::{
 };
 
 use crate::common::*;
-use machine::{Asid, Memory, Owner, Step};
+use machine::{Asid, Owner, Step};
 use mm::*;
 use proptest::{collection::vec, prelude::*};
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Grace, Sim, seeded};
 
 const PAGES: usize = 6;
 /// On both sides of the border of two tables.
@@ -56,43 +56,26 @@ impl PageSource for OnDisk {
         self.ahead
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        12
-    }
-
-    fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        out.write_str("/disk/file")
-    }
+    crate::named!(12, "/disk/file");
 }
 
 type OurFile = mm::Shared<File<Sim, OnDisk>>;
 
 /// Runs `test` with a space that maps a file shared and privately.
 fn with_file(ahead: u64, test: impl FnOnce(&Sim, &Space, &OurFile, &Mutex<Disk>)) {
-    let config = Config { cpus: 1, frames: 256, speculation: 50, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let disk = Arc::new(Mutex::new(Disk { words: [1, 2, 3, 4, 5, 6], ..Disk::default() }));
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+    on_machine(Config { speculation: 50, ..one_cpu(256) }, None, |sim, shared| {
+        let disk = Arc::new(Mutex::new(Disk { words: [1, 2, 3, 4, 5, 6], ..Disk::default() }));
+        let space = new_space(shared, 1).unwrap();
+        activate(&space);
         let source = OnDisk { disk: Arc::clone(&disk), ahead };
-        let file = File::try_new(&shared, source, LEN as u64).unwrap();
+        let file = File::try_new(shared, source, LEN as u64).unwrap();
         for (at, kind) in [(SHARED, MapFlags::SHARED), (PRIVATE, MapFlags::PRIVATE)] {
             let opened = Backing::open(file.clone(), true).unwrap();
             space.mmap_object(at, LEN, 3, kind | MapFlags::FIXED, opened, 0).unwrap();
         }
-        test(&sim, &space, &file, &disk);
+        test(sim, &space, &file, &disk);
         space
     });
-    // It is not active on the CPU any more.
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
 }
 
 #[derive(Clone, Debug)]
@@ -260,9 +243,7 @@ fn a_page_that_is_written_by_a_pin_is_written_out() {
         let mut frames = [machine::Frame::default(); 1];
         let pins = space.pin_pages(SHARED, Access::Write, &mut frames).unwrap();
         space.msync(SHARED, PAGE, SyncFlags::SYNC).unwrap();
-        let page = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
-        // SAFETY: the pin keeps the frame; no other code runs.
-        unsafe { page.write(44) };
+        pinned_words(sim, pins.frames()[0])[0].store(44, SeqCst);
         drop(pins);
         space.msync(SHARED, PAGE, SyncFlags::SYNC).unwrap();
         assert_eq!(disk.lock().unwrap().words[0], 44);
@@ -290,52 +271,36 @@ fn a_disk_that_fails_is_a_bus_error_and_loses_nothing() {
 #[test]
 fn the_end_of_a_file_writes_it_out() {
     let kept = Arc::new(Mutex::new(Disk::default()));
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
+    on_machine(one_cpu(64), None, |_, shared| {
         let source = OnDisk { disk: Arc::clone(&kept), ahead: 0 };
-        let file = File::try_new(&shared, source, LEN as u64).unwrap();
+        let file = File::try_new(shared, source, LEN as u64).unwrap();
         file.write(PAGE as u64, &9_u64.to_le_bytes()).unwrap();
         assert_eq!(file.write(LEN as u64, &[1]), Err(ObjectError::BeyondEnd));
     });
     assert_eq!(kept.lock().unwrap().words[1], 9);
-    all_given_back(&sim, &shared).unwrap();
 }
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
 
 /// What was written before a sync began is on the disk when it ends, also if other CPUs write, and
-/// fork, beside it.
-fn beside_writers(seed: u64) -> Result<(), Failure> {
-    let config = Config {
-        cpus: 3,
-        frames: 160,
-        tick: Some(23),
-        speculation: 100,
-        checks: RACING,
-        ..Config::default()
-    };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let disk = Arc::new(Mutex::new(Disk::default()));
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    let file = sim.on_cpu(0, || {
-        let source = OnDisk { disk: Arc::clone(&disk), ahead: 0 };
-        let file = File::try_new(&shared, source, LEN as u64).unwrap();
+/// fork, meanwhile.
+fn during_writers(seed: u64) -> Result<(), Failure> {
+    let config = Config { tick: Some(23), speculation: 100, ..racing(3, 160) };
+    let disk = &Arc::new(Mutex::new(Disk::default()));
+    let (race, file) = Race::with(config, None, |shared, space| {
+        let source = OnDisk { disk: Arc::clone(disk), ahead: 0 };
+        let file = File::try_new(shared, source, LEN as u64).unwrap();
         let opened = Backing::open(file.clone(), true).unwrap();
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         space.mmap_object(SHARED, LEN, 3, flags, opened, 0).unwrap();
         ManuallyDrop::new(file)
     });
+    let (sim, space) = (&race.sim, &*race.space);
     // Pages on both sides of the border; each has one writer.
     let pages = [1, 2];
-    let ended = [AtomicU64::new(0), AtomicU64::new(0)];
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    let activate = || unsafe { space.activate() };
+    let ended = &[AtomicU64::new(0), AtomicU64::new(0)];
     let writer = |own: usize| {
-        let (sim, space, ended, activate) = (&sim, &space, &ended, &activate);
-        Box::new(move || {
-            activate();
+        race.active(move || {
             for round in 1..=12_u64 {
                 let at = SHARED + pages[own] * PAGE;
                 match own == 0 {
@@ -351,10 +316,9 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
                 }
                 Grace::reclaim(usize::MAX);
             }
-        }) as Program
+        })
     };
-    let syncs = || {
-        activate();
+    let syncs = race.active(|| {
         for _ in 0..6 {
             // SeqCst: as above.
             let least = [0, 1].map(|own| {
@@ -368,21 +332,18 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
             }
             Grace::reclaim(usize::MAX);
         }
-    };
-    seeded(&sim, seed, vec![writer(0), writer(1), Box::new(syncs)])?;
+    });
+    seeded(sim, seed, vec![writer(0), writer(1), syncs])?;
     sim.on_cpu(0, || {
         space.msync(SHARED, LEN, SyncFlags::SYNC).unwrap();
         assert_eq!([1, 2].map(|page| disk.lock().unwrap().words[page]), [12, 12]);
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-        drop(ManuallyDrop::into_inner(file));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    race.end(ManuallyDrop::into_inner(file))
 }
 
 #[test]
-fn a_sync_beside_writers_loses_nothing() {
-    explore(SEEDS, beside_writers).unwrap_or_else(|failure| panic!("{failure}"));
+fn a_sync_during_writers_loses_nothing() {
+    each_seed(SEEDS, during_writers);
 }
 
 /// A fault of a userfaultfd asks where a file ends.
@@ -435,17 +396,7 @@ impl PageSource for SlowDisk {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        4
-    }
-
-    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        out.write_str("/slow")
-    }
+    crate::named!(4, "/slow");
 }
 
 #[test]

@@ -94,17 +94,14 @@ impl World<'_> {
                 && let Some(gone) = self.processes[who].take()
             {
                 let other = self.processes.iter().flatten().next().unwrap();
-                // SAFETY: the test needs no other mapping, and no other tables have the tag.
-                unsafe { other.space.activate() };
-                // SAFETY: another space is active, and this one is dropped.
-                unsafe { gone.space.leave() };
+                activate(&other.space);
+                leave(&gone.space);
                 drop(gone);
             }
             return;
         }
         let Some(process) = &mut self.processes[who] else { return };
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { process.space.activate() };
+        activate(&process.space);
         process.carry_out(self.sim, op);
     }
 
@@ -193,9 +190,8 @@ impl Process {
     fn check_contents(&self) {
         let readable = |model: &Option<Page>| model.is_some_and(|page| page.prot != 0);
         for (page, model) in self.model.iter().enumerate().filter(|(_, model)| readable(model)) {
-            let mut word = [0; 8];
-            self.space.read(at(page), &mut word).unwrap();
-            assert_eq!(Some(u64::from_le_bytes(word)), model.map(|page| page.value), "page {page}");
+            let word = word(&self.space, at(page));
+            assert_eq!(Some(word), model.map(|page| page.value), "page {page}");
         }
     }
 
@@ -228,15 +224,12 @@ proptest! {
 }
 
 fn run(ops: &[(usize, Op)], tags: u32, tag: fn(usize) -> Tag) {
-    let config = Config { cpus: 1, frames: 512, speculation: 50, tags, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let processes = sim.on_cpu(0, || {
-        let space = tagged_space(&shared, tag(0)).unwrap();
-        let first = Process { space, model: [None; PAGES] };
+    let config = Config { speculation: 50, tags, ..one_cpu(512) };
+    on_machine(config, None, |sim, shared| {
+        let space = tagged_space(shared, tag(0)).unwrap();
         let mut processes = [const { None }; PROCESSES];
-        processes[0] = Some(first);
-        let mut world = World { sim: &sim, processes, tag };
+        processes[0] = Some(Process { space, model: [None; PAGES] });
+        let mut world = World { sim, processes, tag };
         for (who, op) in ops {
             world.carry_out(*who, op);
             world.processes.iter().flatten().for_each(Process::check);
@@ -244,7 +237,4 @@ fn run(ops: &[(usize, Op)], tags: u32, tag: fn(usize) -> Tag) {
         world.processes.iter().flatten().for_each(Process::check_contents);
         world.processes
     });
-    // No space is active on the CPU any more.
-    sim.on_cpu(0, || drop(processes));
-    all_given_back(&sim, &shared).unwrap();
 }

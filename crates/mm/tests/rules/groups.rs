@@ -1,14 +1,11 @@
 //! Groups of spaces: the limit holds, and each frame counts until it is free.
 
-use std::{
-    mem::ManuallyDrop,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::*;
 use machine::{Asid, Frame, Memory, VirtAddr};
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Program, Sim, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1_000 };
 
@@ -50,7 +47,6 @@ fn each_frame_counts_until_it_is_free() {
 /// The same for a huge page.
 #[test]
 fn a_fork_copies_no_pinned_huge_page_that_the_child_does_not_have() {
-    const HUGE: usize = 2 << 20;
     for advice in [Advice::DontFork, Advice::WipeOnFork] {
         with_space(2048, |_, _, space| {
             space.set_huge_pages(HugePages::Always).unwrap();
@@ -107,7 +103,7 @@ fn objects_count_for_their_group() {
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_group(&group).unwrap();
         memory.set_size(8 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let file = opened(&memory);
         let at = space.mmap_object(0, 8 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         assert_eq!(space.write(at, &[1; 4 * PAGE]).unwrap_err().error, FaultError::GroupLimit);
         assert_eq!(memory.write(4 * PAGE as u64, b"x"), Err(ObjectError::GroupLimit));
@@ -165,10 +161,9 @@ fn a_fault_without_memory_does_not_count() {
         let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
         space.write(at, &[1]).unwrap();
         for nth in 1..4 {
-            sim.fail_alloc(nth, true);
             let page = VirtAddr::new((at + PAGE) as u64);
-            let done = space.handle_fault(page, Access::Write);
-            sim.fail_alloc(0, false);
+            let fault = || space.handle_fault(page, Access::Write);
+            let (done, _) = without_frames(sim, nth, true, fault);
             assert_eq!(group.used(), 1 + usize::from(done.is_ok()));
             space.madvise(at + PAGE, PAGE, Advice::DontNeed).unwrap();
         }
@@ -201,24 +196,19 @@ fn there_are_as_many_groups_as_accounts() {
     });
 }
 
-/// Three CPUs bring pages in, discard them and fork, beside each other. The limit holds at each
+/// Three CPUs bring pages in, discard them and fork, concurrently. The limit holds at each
 /// moment, and at the end nothing is left.
-fn beside_each_other(seed: u64) -> Result<(), Failure> {
+fn during_each_other(seed: u64) -> Result<(), Failure> {
     const LIMIT: usize = 70;
-    let sim = Sim::new(Config { cpus: 3, frames: 2048, checks: RACING, ..Config::default() });
-    let sim = sim.unwrap();
-    let shared = paging(&sim);
-    let group = group(&sim, LIMIT);
-    let space = sim.on_cpu(0, || ManuallyDrop::new(grouped(&shared, 1, &group)));
-    let at = sim.on_cpu(0, || space.mmap(0, 150 * PAGE, 3, PRIVATE).unwrap());
+    let (race, (group, at)) = Race::with(racing(3, 2048), None, |shared, space| {
+        let group = group(shared.machine(), LIMIT);
+        space.set_group(&group).unwrap();
+        (group, space.mmap(0, 150 * PAGE, 3, PRIVATE).unwrap())
+    });
+    let (space, group) = (&*race.space, &group);
     let program = |cpu: usize| -> Program<'_> {
-        let (space, group) = (&space, &group);
+        let mut random = random(seed, cpu);
         Box::new(move || {
-            let mut state = seed * 3 + cpu as u64;
-            let mut random = |below: usize| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 33) as usize % below
-            };
             for _ in 0..60 {
                 let page = at + random(150) * PAGE;
                 match random(8) {
@@ -237,18 +227,18 @@ fn beside_each_other(seed: u64) -> Result<(), Failure> {
             }
         })
     };
-    seeded(&sim, seed, (0..3).map(program).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        let resident = space.resident(at..at + 150 * PAGE);
-        assert_eq!(group.used(), resident);
-        drop(ManuallyDrop::into_inner(space));
-        assert_eq!(group.used(), 0);
+    seeded(&race.sim, seed, (0..3).map(program).collect())?;
+    race.sim.on_cpu(0, || {
+        assert!(race.sim.settle());
+        assert_eq!(group.used(), space.resident(at..at + 150 * PAGE));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    let sim = race.sim.clone();
+    race.end(())?;
+    sim.on_cpu(0, || assert_eq!(group.used(), 0));
+    Ok(())
 }
 
 #[test]
-fn the_limit_holds_beside_other_cpus() {
-    explore(SEEDS, beside_each_other).unwrap_or_else(|failure| panic!("{failure}"));
+fn the_limit_holds_during_other_cpus() {
+    each_seed(SEEDS, during_each_other);
 }

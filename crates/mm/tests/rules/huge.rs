@@ -3,9 +3,9 @@
 use crate::common::*;
 use machine::{Asid, Frame, VirtAddr};
 use mm::*;
-use sim::{Config, Sim};
+use sim::Sim;
+use std::sync::atomic::Ordering::SeqCst;
 
-const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
 fn huge_space(shared: &SharedPaging, asid: u16) -> Space {
@@ -16,17 +16,10 @@ fn huge_space(shared: &SharedPaging, asid: u16) -> Space {
 
 /// Runs a test in a space with huge pages that is active on the only CPU.
 fn with_huge(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let space = huge_space(&shared, 1);
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        test(&sim, &shared, &space);
-        space
+    with_space(frames, |sim, shared, space| {
+        space.set_huge_pages(HugePages::Always).unwrap();
+        test(sim, shared, space);
     });
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
 }
 
 fn huge_bytes(space: &Space) -> usize {
@@ -146,18 +139,7 @@ fn a_page_that_is_cut_keeps_its_contents() {
                 3 => space.madvise(from, len, Advice::GuardInstall).unwrap(),
                 4 => drop(space.mmap(from, len, 3, FIXED).unwrap()),
                 5 => space.mlock(from, len, false).unwrap(),
-                _ => drop(
-                    space
-                        .mremap(RemapRequest {
-                            addr: from,
-                            old_len: len,
-                            new_len: len,
-                            may_move: true,
-                            fixed: Some(AT + 2 * HUGE),
-                            dont_unmap: None,
-                        })
-                        .unwrap(),
-                ),
+                _ => drop(space.mremap(RemapRequest::moving(from, len, AT + 2 * HUGE)).unwrap()),
             }
             for page in (0..512).step_by(5) {
                 let cut = (100..205).contains(&page);
@@ -190,17 +172,8 @@ fn whole_pages_move_as_they_are() {
         space.mmap(AT + 9 * HUGE + PAGE, PAGE, 3, FIXED).unwrap();
         store(sim, space, AT + 9 * HUGE + PAGE, 1).unwrap();
         assert_eq!(huge_bytes(space), 4 * HUGE);
-        let move_to = |addr, len, to| {
-            space.mremap(RemapRequest {
-                addr,
-                old_len: len,
-                new_len: len,
-                may_move: true,
-                fixed: Some(to),
-                dont_unmap: None,
-            })
-        };
-        // Two whole pages, and parts of those beside them.
+        let move_to = |addr, len, to| space.mremap(RemapRequest::moving(addr, len, to));
+        // Two whole pages, and parts of their neighbours.
         let before = sim.stats().flushes;
         move_to(from, 2 * HUGE + 10 * PAGE, to).unwrap();
         assert_eq!(huge_bytes(space), 2 * HUGE);
@@ -220,10 +193,9 @@ fn whole_pages_move_as_they_are() {
         load(sim, space, AT + 10 * HUGE).unwrap();
         move_to(AT + 10 * HUGE, HUGE, AT + 20 * HUGE).unwrap();
         assert!(load(sim, space, AT + 10 * HUGE).is_err());
-        let mut word = [0; 8];
-        child.read(AT + 10 * HUGE + 6 * PAGE, &mut word).unwrap();
+        let word = word(&child, AT + 10 * HUGE + 6 * PAGE);
         let moved = load(sim, space, AT + 20 * HUGE + 6 * PAGE).unwrap();
-        assert_eq!((u64::from_le_bytes(word), huge_bytes(space)), (moved, HUGE));
+        assert_eq!((word, huge_bytes(space)), (moved, HUGE));
         assert_eq!(huge_bytes(&child), HUGE);
         drop(child);
         // Nothing else flushes: the tables are the space's own, and stay.
@@ -243,9 +215,8 @@ fn forks_share_and_copy_parts() {
         assert_eq!(huge_bytes(&child), 2 * HUGE);
         store(sim, space, AT + PAGE, 3).unwrap();
         assert_eq!((huge_bytes(space), huge_bytes(&child)), (HUGE, 2 * HUGE));
-        let mut word = [0; 8];
-        child.read(AT + PAGE, &mut word).unwrap();
-        assert_eq!(word, [0; 8]);
+        let word = word(&child, AT + PAGE);
+        assert_eq!(word, 0);
         child.write(AT + HUGE + 8, &[9]).unwrap();
         assert_eq!(load(sim, space, AT + HUGE + 8), Ok(0));
         drop(child);
@@ -272,13 +243,12 @@ fn pins_keep_a_huge_page_through_forks_and_cuts() {
         let child = space.fork(Asid(2)).unwrap();
         // What the program writes, the holder of the pins sees: the page is still the same.
         store(sim, space, AT + 3 * PAGE, 2).unwrap();
-        let seen = sim.frame_ptr_word(pins.frames()[1]);
+        let seen = pinned_words(sim, pins.frames()[1])[0].load(SeqCst);
         assert_eq!(seen, 2);
-        let mut found = [0; 8];
-        child.read(AT + 3 * PAGE, &mut found).unwrap();
-        assert_eq!(u64::from_le_bytes(found), 1);
+        let found = word(&child, AT + 3 * PAGE);
+        assert_eq!(found, 1);
         space.munmap(AT + PAGE, 4 * PAGE).unwrap();
-        assert_eq!(sim.frame_ptr_word(pins.frames()[1]), 2);
+        assert_eq!(pinned_words(sim, pins.frames()[1])[0].load(SeqCst), 2);
         store(sim, space, AT + 100 * PAGE, 3).unwrap();
         drop(pins);
         drop(child);
@@ -332,20 +302,6 @@ fn a_debugger_reaches_huge_pages() {
     });
 }
 
-/// The word at the start of a frame, as a device reads it.
-trait FrameWord {
-    fn frame_ptr_word(&self, frame: Frame) -> u64;
-}
-
-impl FrameWord for Sim {
-    fn frame_ptr_word(&self, frame: Frame) -> u64 {
-        use machine::Memory;
-        let at = self.frame_ptr(frame).unwrap();
-        // SAFETY: a pinned frame; no other code writes at this moment.
-        unsafe { at.cast::<u64>().as_ptr().read_volatile() }
-    }
-}
-
 #[test]
 fn a_fault_out_of_memory_changes_nothing() {
     with_huge(4096, |sim, _, space| {
@@ -394,9 +350,8 @@ fn collapse_makes_written_memory_huge() {
             let written = if page % 3 == 0 && page < 600 { page as u64 } else { 0 };
             let expected = if page == 3 { 1000 } else { written };
             assert_eq!(load(sim, space, at + page * PAGE), Ok(expected), "{page}");
-            let mut word = [0; 8];
-            child.read(at + page * PAGE, &mut word).unwrap();
-            assert_eq!(u64::from_le_bytes(word), written);
+            let word = word(&child, at + page * PAGE);
+            assert_eq!(word, written);
         }
         space.madvise(at, 2 * HUGE, Advice::Collapse).unwrap();
         drop(child);
@@ -426,7 +381,7 @@ fn what_cannot_become_huge_stays_as_it_was() {
         let mut frames = [Frame::default()];
         let pins = space.pin_pages(at + 5 * PAGE, Access::Write, &mut frames).unwrap();
         assert_eq!(refused(space), Err(11), "a page is pinned");
-        assert_eq!(sim.frame_ptr_word(pins.frames()[0]), 5);
+        assert_eq!(pinned_words(sim, pins.frames()[0])[0].load(SeqCst), 5);
         drop(pins);
         space.madvise(at, HUGE, Advice::NoHugePage).unwrap();
         assert_eq!(refused(space), Err(22));
@@ -453,8 +408,7 @@ fn what_cannot_become_huge_stays_as_it_was() {
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(HUGE as u64).unwrap();
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let at =
-            space.mmap_object(AT + HUGE, HUGE, 3, flags, Backing::open(memory, true).unwrap(), 0);
+        let at = space.mmap_object(AT + HUGE, HUGE, 3, flags, opened(&memory), 0);
         let shared = space.madvise(at.unwrap(), HUGE, Advice::Collapse).unwrap_err();
         assert_eq!(shared.errno(), 22);
         assert_eq!(space.madvise(AT + 100 * HUGE, HUGE, Advice::Collapse).unwrap_err().errno(), 12);

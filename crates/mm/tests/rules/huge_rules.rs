@@ -4,23 +4,14 @@ use crate::common::*;
 use mm::*;
 use sim::Sim;
 
-const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
 /// Runs a test in a space in which MADV_HUGEPAGE allows huge pages.
 fn with_advised(test: impl FnOnce(&Sim, &Space)) {
-    let sim = Sim::new(sim::Config { cpus: 1, frames: 8192, ..Default::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
+    with_space(8192, |sim, _, space| {
         space.set_huge_pages(HugePages::Madvise).unwrap();
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        test(&sim, &space);
-        space
+        test(sim, space);
     });
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
 }
 
 fn huge_bytes(space: &Space) -> usize {

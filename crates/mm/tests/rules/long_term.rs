@@ -1,18 +1,12 @@
 //! Pins for reading that last: the holder sees what the program writes later.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::*;
-use machine::{Asid, Frame, Memory, VirtAddr};
+use machine::{Asid, Frame, VirtAddr};
 use mm::*;
-use sim::Sim;
 
 const AT: usize = 0x3fff_f000;
-
-fn word(sim: &Sim, frame: Frame) -> &AtomicU64 {
-    // SAFETY: the frame is pinned, and its words are accessed by atomic instructions only.
-    unsafe { sim.frame_ptr(frame).unwrap().cast::<AtomicU64>().as_ref() }
-}
 
 #[test]
 fn the_holder_sees_later_writes() {
@@ -30,22 +24,20 @@ fn the_holder_sees_later_writes() {
         };
         let pins = space.pin_pages_long_term(AT + 8, &mut frames).unwrap();
         assert!(pins.frames().iter().zip(&snapshot).all(|(own, shared)| own != shared));
-        assert_eq!([0, 1].map(|page| word(sim, pins.frames()[page]).load(SeqCst)), [1, 0]);
+        assert_eq!(
+            [0, 1].map(|page| pinned_words(sim, pins.frames()[page])[0].load(SeqCst)),
+            [1, 0]
+        );
         assert!(store(sim, space, AT, 5).is_err(), "the rights stay");
         space.mprotect(AT, 2 * PAGE, 3, None).unwrap();
         // Another fork copies the pages for its child.
         let second = space.fork(Asid(3)).unwrap();
         for page in 0..2 {
             store(sim, space, AT + page * PAGE, 7).unwrap();
-            assert_eq!(word(sim, pins.frames()[page]).load(SeqCst), 7);
+            assert_eq!(pinned_words(sim, pins.frames()[page])[0].load(SeqCst), 7);
         }
         for (other, expected) in [(&child, [1, 0]), (&second, [1, 0])] {
-            let mut found = [0; 8];
-            let words = [0, 1].map(|page| {
-                other.read(AT + page * PAGE, &mut found).unwrap();
-                u64::from_le_bytes(found)
-            });
-            assert_eq!(words, expected);
+            assert_eq!([0, 1].map(|page| word(other, AT + page * PAGE)), expected);
         }
         drop(pins);
         // Without the pins, a fork shares the pages again.
@@ -59,14 +51,13 @@ fn the_holder_sees_later_writes() {
 #[test]
 fn shared_memory_and_huge_pages_are_pinned_where_they_are() {
     with_space(2048, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "buffer", 1).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
-        let backing = Backing::open(memory.clone(), true).unwrap();
+        let memory = memfd(shared, 1);
+        let backing = opened(&memory);
         let at = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, backing, 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages_long_term(at, &mut frames).unwrap();
         memory.write(0, &9_u64.to_le_bytes()).unwrap();
-        assert_eq!(word(sim, pins.frames()[0]).load(SeqCst), 9);
+        assert_eq!(pinned_words(sim, pins.frames()[0])[0].load(SeqCst), 9);
         drop(pins);
         let huge = 0x4000_0000;
         space.set_huge_pages(HugePages::Always).unwrap();
@@ -75,7 +66,7 @@ fn shared_memory_and_huge_pages_are_pinned_where_they_are() {
         let mut frames = [Frame::default(); 3];
         let pins = space.pin_pages_long_term(huge + 5 * PAGE, &mut frames).unwrap();
         store(sim, space, huge + 6 * PAGE, 4).unwrap();
-        assert_eq!(word(sim, pins.frames()[1]).load(SeqCst), 4);
+        assert_eq!(pinned_words(sim, pins.frames()[1])[0].load(SeqCst), 4);
         assert_eq!(space.usage(huge..huge + 512 * PAGE).huge, 512 * PAGE, "it stays whole");
     });
 }

@@ -8,29 +8,12 @@ use std::sync::Arc;
 const AT: usize = 0x5000_0000;
 const WHOLE: usize = 16 * PAGE;
 
-/// A monitor that resolves nothing: UFFD_FEATURE_SIGBUS.
-struct Never {
-    asynchronous: bool,
-}
-
-impl UserFaultHandler for Never {
-    fn handle(&self, _: UserFault) -> bool {
-        false
-    }
-
-    fn is_write_protect_async(&self, _: u64) -> bool {
-        self.asynchronous
-    }
-}
-
 /// A space with a monitor that resolves nothing, and an object of 16 pages.
-fn with_rules(asynchronous: bool, test: impl FnOnce(&Space, mm::Shared<Shmem<sim::Sim>>)) {
+fn with_rules(asynchronous: bool, test: impl FnOnce(&Space, Memfd)) {
     with_space(4096, |_, shared, _| {
         let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(Arc::new(Never { asynchronous }));
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(WHOLE as u64).unwrap();
-        test(&space, memory);
+        space.set_userfault_handler(Arc::new(Never { asynchronous, ..Never::default() }));
+        test(&space, memfd(shared, 16));
     });
 }
 
@@ -41,14 +24,9 @@ fn private(space: &Space, at: usize, pages: usize, modes: UserFaultModes) {
 }
 
 /// Maps the object at `AT`, and registers it.
-fn object(
-    space: &Space,
-    memory: &mm::Shared<Shmem<sim::Sim>>,
-    shared: bool,
-    modes: UserFaultModes,
-) {
+fn object(space: &Space, memory: &Memfd, shared: bool, modes: UserFaultModes) {
     let kind = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-    let file = Backing::open(memory.clone(), true).unwrap();
+    let file = opened(memory);
     space.mmap_object(AT, WHOLE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
     space.userfault_register(AT, WHOLE, modes, Uffd::new(7)).unwrap();
 }
@@ -233,8 +211,7 @@ fn populating_ends_where_the_monitor_must_help() {
         assert_eq!(populated.unwrap_err().errno(), 14);
         // The VMA behind it has had no first write, so both join.
         space.userfault_unregister(AT, 2 * PAGE).unwrap();
-        let mut listing = String::new();
-        space.write_maps(&mut listing).unwrap();
+        let listing = listing(space);
         assert_eq!(listing.lines().count(), 1, "{listing}");
         private(space, AT, 2, UserFaultModes::MISSING);
         space.userfault_poison(AT, PAGE).unwrap();
@@ -270,7 +247,7 @@ fn marks_of_an_earlier_registration_mean_nothing() {
         space.userfault_write_protect(AT, 2 * PAGE, true).unwrap();
         assert!(space.write(AT, &[2]).is_err());
         let mut child = space.fork(Asid(3)).unwrap();
-        child.set_userfault_handler(Arc::new(Never { asynchronous: false }));
+        child.set_userfault_handler(Arc::new(Never::default()));
         space.userfault_unregister(AT, 2 * PAGE).unwrap();
         let all = Scan { return_mask: PageCategories::WRITTEN, ..Scan::default() };
         let written = space.scan(AT..page(2), &all).unwrap().regions;
@@ -348,8 +325,7 @@ fn a_write_to_a_protected_page_gives_its_vma_no_anon_vma() {
         assert!(matches!(failed.error, FaultError::UserFault(_)), "{failed:?}");
         // So the middle can join the last: two anon_vmas would keep them apart.
         space.userfault_unregister(page(3), 2 * PAGE).unwrap();
-        let mut maps = String::new();
-        space.write_maps(&mut maps).unwrap();
+        let maps = listing(space);
         assert_eq!(maps.lines().count(), 2, "{maps}");
     });
 }

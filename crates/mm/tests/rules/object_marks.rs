@@ -34,8 +34,7 @@ fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)
         let counts = Arc::new(Counts { asynchronous, ..Counts::default() });
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(counts.clone());
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size((PAGES * PAGE) as u64).unwrap();
+        let memory = memfd(shared, PAGES);
         let world = World { space, memory, counts };
         world.map(flags);
         world.space.userfault_write_protect(AT, PAGES * PAGE, true).unwrap();
@@ -45,13 +44,13 @@ fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)
 
 struct World {
     space: Space,
-    memory: mm::Shared<Shmem<sim::Sim>>,
+    memory: Memfd,
     counts: Arc<Counts>,
 }
 
 impl World {
     fn map(&self, flags: MapFlags) {
-        let file = Backing::open(self.memory.clone(), true).unwrap();
+        let file = opened(&self.memory);
         let flags = flags | MapFlags::FIXED;
         self.space.mmap_object(AT, PAGES * PAGE, 3, flags, file, 0).unwrap();
         let modes = UserFaultModes::WP;
@@ -63,15 +62,15 @@ impl World {
     }
 
     fn read(&self, number: usize) -> u8 {
-        let mut byte = [9];
-        self.space.read(page(number), &mut byte).unwrap();
-        byte[0]
+        byte(&self.space, page(number))
+    }
+
+    fn read_all(&self) {
+        (0..PAGES).for_each(|number| assert_eq!(self.read(number), 0));
     }
 
     fn is_protected(&self, number: usize) -> bool {
-        let mut entry = [0];
-        self.space.pagemap(page(number), &mut entry);
-        entry[0] & pagemap::WRITE_PROTECTED != 0
+        pagemap_entry(&self.space, page(number)) & pagemap::WRITE_PROTECTED != 0
     }
 
     /// The numbers of the pages that count as written.
@@ -117,16 +116,16 @@ fn protection_stays_when_pages_go() {
     for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
         with_protected(false, flags, |world| {
             let bytes = (PAGES * PAGE) as u64;
-            (0..PAGES).for_each(|number| assert_eq!(world.read(number), 0));
+            world.read_all();
             world.space.madvise(AT, PAGES * PAGE, Advice::DontNeed).unwrap();
             assert!(world.all_protected(), "MADV_DONTNEED");
             world.space.madvise(AT, PAGES * PAGE, Advice::DontNeed).unwrap();
             assert!(world.all_protected(), "of marks");
-            (0..PAGES).for_each(|number| assert_eq!(world.read(number), 0));
+            world.read_all();
             world.memory.set_size(PAGE as u64).unwrap();
             world.memory.set_size(bytes).unwrap();
             assert!(world.all_protected(), "truncation");
-            (0..PAGES).for_each(|number| assert_eq!(world.read(number), 0));
+            world.read_all();
             world.memory.punch_hole(0..bytes).unwrap();
             assert!(world.all_protected(), "a hole");
             assert_eq!(world.space.totals().resident, 0);
@@ -142,7 +141,7 @@ fn protection_stays_when_pages_go() {
 #[test]
 fn protection_stays_when_pages_are_reclaimed() {
     with_protected(false, MapFlags::SHARED, |world| {
-        (0..PAGES).for_each(|number| assert_eq!(world.read(number), 0));
+        world.read_all();
         (0..3).for_each(|_| assert!(world.space.reclaim(100).is_ok()));
         assert_eq!(world.space.totals().resident, 0, "all were unmapped");
         assert!(world.all_protected());
@@ -158,9 +157,7 @@ fn a_fork_leaves_the_parent_protected() {
             let child = world.space.fork(Asid(3)).unwrap();
             // A hole goes through tables that both share.
             world.memory.punch_hole(0..PAGE as u64).unwrap();
-            let mut entry = [0];
-            child.pagemap(page(1), &mut entry);
-            assert_eq!(entry[0] & pagemap::WRITE_PROTECTED, 0);
+            assert_eq!(pagemap_entry(&child, page(1)) & pagemap::WRITE_PROTECTED, 0);
             child.write(page(0), &[5]).unwrap();
             child.write(page(1), &[5]).unwrap();
             assert!(world.all_protected());
@@ -180,7 +177,7 @@ fn a_fork_leaves_the_parent_protected() {
 #[test]
 fn reads_map_the_pages_around_over_old_marks() {
     with_protected(false, MapFlags::SHARED, |world| {
-        (0..PAGES).for_each(|number| assert_eq!(world.read(number), 0));
+        world.read_all();
         world.space.madvise(AT, PAGES * PAGE, Advice::DontNeed).unwrap();
         world.space.userfault_unregister(AT, PAGES * PAGE).unwrap();
         assert_eq!((world.read(0), world.space.totals().resident), (0, PAGES * PAGE));

@@ -14,19 +14,14 @@ fn a_fork_shares_anonymous_shared_memory() {
         store(sim, space, near, 1).unwrap();
         let child = space.fork(Asid(2)).unwrap();
         store(sim, space, near + PAGE, 2).unwrap();
-        // SAFETY: as in `with_space`.
-        unsafe { child.activate() };
+        activate(&child);
         assert_eq!(load(sim, &child, near), Ok(1));
         assert_eq!(load(sim, &child, near + PAGE), Ok(2));
         store(sim, &child, near, 3).unwrap();
-        // SAFETY: as in `with_space`; the child is dropped.
-        unsafe {
-            space.activate();
-            child.leave();
-        }
+        activate(space);
+        leave(&child);
         assert_eq!(load(sim, space, near), Ok(3));
-        let mut maps = String::new();
-        space.write_maps(&mut maps).unwrap();
+        let maps = listing(space);
         assert!(maps.contains("rw-s") && maps.contains("/dev/zero (deleted)"), "{maps}");
     });
 }
@@ -37,10 +32,9 @@ fn shared_memory_has_one_place_in_all_spaces() {
         let private = space.mmap(0, PAGE, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS).unwrap();
         assert_eq!(space.shared_place(private), None);
         assert_eq!(space.shared_place(private + PAGE), None);
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(4 * PAGE as u64).unwrap();
+        let memory = memfd(shared, 4);
         let map = |flags, offset| {
-            let file = Backing::open(memory.clone(), true).unwrap();
+            let file = opened(&memory);
             space.mmap_object(0, 2 * PAGE, 3, flags, file, offset).unwrap()
         };
         let (first, second) = (map(MapFlags::SHARED, 0), map(MapFlags::SHARED, PAGE));
@@ -59,9 +53,8 @@ fn shared_memory_has_one_place_in_all_spaces() {
 #[test]
 fn the_rest_of_the_last_page_becomes_zeros() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(2 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let memory = memfd(shared, 2);
+        let file = opened(&memory);
         let near = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         for word in [0, 8, PAGE] {
             store(sim, space, near + word, 7).unwrap();
@@ -80,9 +73,8 @@ fn the_rest_of_the_last_page_becomes_zeros() {
 #[test]
 fn seals_forbid_what_they_say() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
-        let open = || Backing::open(memory.clone(), true).unwrap();
+        let memory = memfd(shared, 1);
+        let open = || opened(&memory);
         let map = |prot, flags| space.mmap_object(0, PAGE, prot, flags, open(), 0);
         let writable = map(3, MapFlags::SHARED).unwrap();
         assert_eq!(memory.add_seals(Seals::WRITE), Err(ObjectError::Sealed));
@@ -137,14 +129,13 @@ fn a_page_of_an_object_is_in_core_though_it_is_not_mapped() {
 #[test]
 fn a_mount_that_forbids_execution_is_obeyed() {
     with_space(64, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
+        let memory = memfd(shared, 1);
         let file = Backing::open_noexec(memory.clone(), true).unwrap();
         let map = |prot| space.mmap_object(0, PAGE, prot, MapFlags::SHARED, file.clone(), 0);
         assert_eq!(map(5).unwrap_err().errno(), 1);
         let at = map(1).unwrap();
         assert_eq!(space.mprotect(at, PAGE, 5, None).unwrap_err().errno(), 13);
-        let other = Backing::open(memory, true).unwrap();
+        let other = opened(&memory);
         space.mmap_object(0, PAGE, 5, MapFlags::SHARED, other, 0).unwrap();
     });
 }
@@ -154,7 +145,7 @@ fn an_object_of_another_machine_is_refused() {
     with_space(256, |_, _, space| {
         let other = Sim::new(Config::default()).unwrap();
         let memory = Shmem::memfd(&paging(&other), "name", 1).unwrap();
-        let file = Backing::open(memory, true).unwrap();
+        let file = opened(&memory);
         let refused = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0);
         assert_eq!(refused, Err(Error::Object(ObjectError::Foreign)));
     });
@@ -166,13 +157,9 @@ fn segments_are_attached_and_detached() {
         let segment = Shmem::segment(shared, 0x2a, 3, 2 * PAGE as u64).unwrap();
         let attach = |addr, read_only| {
             space.shmat(AttachRequest {
-                segment: Backing::open(segment.clone(), true).unwrap(),
-                len: 2 * PAGE,
                 addr,
                 read_only,
-                exec: false,
-                replace: false,
-                round: false,
+                ..AttachRequest::new(Backing::open(segment.clone(), true).unwrap(), 2 * PAGE)
             })
         };
         let first = attach(None, false).unwrap();
@@ -184,8 +171,7 @@ fn segments_are_attached_and_detached() {
         space.shmdt(first).unwrap();
         assert_eq!(space.shmdt(first).unwrap_err().errno(), 22);
         assert_eq!(load(sim, space, second + PAGE), Ok(5));
-        let mut maps = String::new();
-        space.write_maps(&mut maps).unwrap();
+        let maps = listing(space);
         assert!(maps.contains("/SYSV0000002a (deleted)"), "{maps}");
     });
 }
@@ -193,52 +179,44 @@ fn segments_are_attached_and_detached() {
 /// Each allocation of a call fails in turn, and nothing has changed.
 #[test]
 fn calls_on_objects_fail_whole() {
-    for nth in 1..100 {
-        let mut failed = false;
+    each_allocation(8, |nth| {
+        let mut any = false;
         with_space(256, |sim, shared, space| {
-            let memory = Shmem::memfd(shared, "name", 1).unwrap();
-            memory.set_size(2 * PAGE as u64).unwrap();
-            let open = || Backing::open(memory.clone(), true).unwrap();
+            let memory = memfd(shared, 2);
             let (near, far) = (0x3fff_f000, 0x55_0000_0000);
-            let map =
-                |at, flags| space.mmap_object(at, 2 * PAGE, 3, flags | MapFlags::FIXED, open(), 0);
-            map(near, MapFlags::PRIVATE).unwrap();
-            let listing = || {
-                let mut maps = String::new();
-                space.write_maps(&mut maps).unwrap();
-                maps
+            let map = |at, flags| {
+                let flags = flags | MapFlags::FIXED;
+                space.mmap_object(at, 2 * PAGE, 3, flags, opened(&memory), 0)
             };
-            let before = listing();
-            sim.fail_alloc(nth, true);
-            let mut outcomes = vec![
-                map(far, MapFlags::SHARED).map(drop),
-                load(sim, space, near).map(drop).map_err(Error::from),
-                store(sim, space, near + PAGE, 1).map_err(Error::from),
-                memory.write(PAGE as u64, &[1]).map(drop).map_err(Error::from),
-            ];
-            failed = sim.alloc_failed();
-            sim.fail_alloc(0, false);
+            map(near, MapFlags::PRIVATE).unwrap();
+            let before = listing(space);
+            let calls = || {
+                [
+                    map(far, MapFlags::SHARED).map(drop),
+                    load(sim, space, near).map(drop).map_err(Error::from),
+                    store(sim, space, near + PAGE, 1).map_err(Error::from),
+                    memory.write(PAGE as u64, &[1]).map(drop).map_err(Error::from),
+                ]
+            };
+            let (outcomes, failed) = without_frames(sim, nth, true, calls);
             assert!(failed || outcomes.iter().all(Result::is_ok), "{outcomes:?}");
             if outcomes[0].is_err() {
-                assert_eq!(listing(), before);
+                assert_eq!(listing(space), before);
             }
-            for error in outcomes.drain(..).filter_map(Result::err) {
+            for error in outcomes.into_iter().filter_map(Result::err) {
                 assert_eq!(error.errno(), 12, "{error}");
             }
             // Nothing takes memory: the object becomes shorter, the maps go.
-            sim.fail_alloc(1, true);
-            memory.set_size(0).unwrap();
-            memory.set_size(PAGE as u64).unwrap();
-            assert!(!sim.alloc_failed(), "a truncation asked for memory");
-            sim.fail_alloc(0, false);
+            let cut = || {
+                memory.set_size(0).unwrap();
+                memory.set_size(PAGE as u64).unwrap();
+            };
+            assert!(!without_frames(sim, 1, true, cut).1, "a truncation asked for memory");
             assert_eq!(load(sim, space, near), Ok(0));
+            any = failed;
         });
-        if !failed {
-            assert!(nth > 8, "only {nth} allocations");
-            return;
-        }
-    }
-    unreachable!("the calls make few allocations");
+        any
+    });
 }
 
 /// A page that a fork shares, whose frame has no more references to give, cannot be copied: the
@@ -276,7 +254,7 @@ fn a_page_with_too_many_references_fails() {
         let frame = memory.page(0).unwrap();
         let info = sim.info(frame).unwrap();
         let pins: u32 = (0..32).rev().map(|bit| 1 << bit).filter(|pins| info.try_pin(*pins)).sum();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let file = opened(&memory);
         let near = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         let failed = space.handle_fault(VirtAddr::new(near as u64), Access::Read);
         assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");

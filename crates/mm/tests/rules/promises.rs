@@ -7,7 +7,7 @@ use crate::common::*;
 use machine::{Asid, VirtAddr};
 use mm::*;
 use proptest::{collection::vec, prelude::*};
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, Sim, seeded};
 
 const AT: usize = 0x3fff_a000;
 const PAGES: usize = 12;
@@ -83,14 +83,9 @@ fn carry_out(sim: &Sim, space: &Space, op: &Op) {
             let _done = space.mprotect(at(from), len * PAGE, prot, None);
         }
         Op::Move { from, to, keeps } => {
-            let _done = space.mremap(RemapRequest {
-                addr: at(from),
-                old_len: PAGE,
-                new_len: PAGE,
-                may_move: true,
-                fixed: Some(at(to)),
-                dont_unmap: keeps.then_some(at(to)),
-            });
+            let dont_unmap = keeps.then_some(at(to));
+            let request = RemapRequest::moving(at(from), PAGE, at(to));
+            let _done = space.mremap(RemapRequest { dont_unmap, ..request });
         }
         Op::Brk { pages } => {
             let _end = space.brk(HEAP + pages * PAGE);
@@ -112,12 +107,9 @@ proptest! {
 
     #[test]
     fn what_is_promised_is_what_the_vmas_need(ops in vec(op(), 1..80)) {
-        let sim = Sim::new(Config { cpus: 1, frames: 400, ..Config::default() }).unwrap();
-        let shared = paging(&sim);
-        sim.on_cpu(0, || {
-            let commitment =
-                Commitment::try_new(&sim, Overcommit::Never { limit: LIMIT }).unwrap();
-            let mut first = new_space(&shared, 1).unwrap();
+        on_machine(one_cpu(400), None, |sim, shared| {
+            let commitment = Commitment::try_new(sim, Overcommit::Never { limit: LIMIT }).unwrap();
+            let mut first = new_space(shared, 1).unwrap();
             first.set_commitment(&commitment);
             let mut spaces = [Some(first), None, None];
             for (of, op) in &ops {
@@ -129,7 +121,7 @@ proptest! {
                         }
                     }
                     (Op::Exit, true) if spaces.iter().flatten().count() > 1 => spaces[*of] = None,
-                    (_, true) => carry_out(&sim, spaces[*of].as_ref().unwrap(), op),
+                    (_, true) => carry_out(sim, spaces[*of].as_ref().unwrap(), op),
                     (_, false) => {}
                 }
                 let needed: usize =
@@ -141,45 +133,43 @@ proptest! {
             drop(spaces);
             assert_eq!(commitment.promised(), 0);
         });
-        all_given_back(&sim, &shared).unwrap();
     }
 }
 
 /// Two spaces ask on two CPUs at once, and keep what they get. Together they never get more than
 /// the limit.
 fn at_the_limit(seed: u64) -> Result<(), Failure> {
-    let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
     let limit = 3 * PAGE;
-    let commitment = Commitment::try_new(&sim, Overcommit::Never { limit }).unwrap();
-    // Leaked by a failed run: there is no CPU on which they could be dropped.
-    let spaces = [1, 2].map(|asid| {
-        sim.on_cpu(0, || {
-            let mut space = new_space(&shared, asid).unwrap();
-            space.set_commitment(&commitment);
-            ManuallyDrop::new(space)
-        })
+    let (race, (commitment, other)) = Race::with(racing(2, 96), None, |shared, space| {
+        let rule = Overcommit::Never { limit };
+        let commitment = Commitment::try_new(shared.machine(), rule).unwrap();
+        let mut other = new_space(shared, 2).unwrap();
+        space.set_commitment(&commitment);
+        other.set_commitment(&commitment);
+        (commitment, ManuallyDrop::new(other))
     });
-    let programs = spaces.iter().map(|space| {
+    let spaces = [&*race.space, &*other];
+    let programs = spaces.map(|space| -> Program<'_> {
         Box::new(move || {
             let _first = space.mmap(0, 2 * PAGE, 3, PRIVATE);
             let _second = space.mmap(0, PAGE, 3, PRIVATE);
-        }) as Program
+        })
     });
-    seeded(&sim, seed, programs.collect())?;
-    sim.on_cpu(0, || {
+    seeded(&race.sim, seed, programs.into())?;
+    race.sim.on_cpu(0, || {
         let needed: usize = spaces.iter().map(|space| space.sizes().accounted).sum();
         assert_eq!(commitment.promised(), needed);
         assert!(needed <= limit, "{needed} bytes are promised");
-        spaces.into_iter().for_each(|space| drop(ManuallyDrop::into_inner(space)));
-        assert_eq!(commitment.promised(), 0);
     });
-    Ok(all_given_back(&sim, &shared)?)
+    let sim = race.sim.clone();
+    race.end(ManuallyDrop::into_inner(other))?;
+    sim.on_cpu(0, || assert_eq!(commitment.promised(), 0));
+    Ok(())
 }
 
 #[test]
 fn the_limit_holds_for_cpus_that_ask_at_once() {
-    explore(600, at_the_limit).unwrap_or_else(|failure| panic!("{failure}"));
+    each_seed(600, at_the_limit);
 }
 
 /// The heuristic refuses only what no host could ever have; without limit nothing is refused.
@@ -202,9 +192,7 @@ fn rules_of_overcommitment() {
             assert!(if refused { large == expected } else { large.is_ok() });
             let before = commitment.promised();
             shared.quick().drain();
-            sim.fail_alloc(1, true);
-            assert!(space.fork(Asid(3)).is_err());
-            sim.fail_alloc(0, false);
+            assert!(without_frames(sim, 1, true, || space.fork(Asid(3))).0.is_err());
             assert_eq!(commitment.promised(), before);
             let child = space.fork(Asid(3)).unwrap();
             assert_eq!(commitment.promised(), 2 * space.sizes().accounted);

@@ -11,15 +11,9 @@ use std::{
 use crate::common::*;
 use machine::{Asid, FrameSource, VirtAddr};
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use sim::{Failure, Program, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1_000 };
-
-fn maps(space: &Space) -> String {
-    let mut text = String::new();
-    space.write_maps(&mut text).unwrap();
-    text
-}
 
 /// Locked, sealed and huge memory, guard pages and pages of objects.
 #[test]
@@ -31,16 +25,15 @@ fn a_reap_takes_all_pages_and_no_vma() {
         space.madvise(at + 20 * PAGE, PAGE, Advice::GuardInstall).unwrap();
         space.mprotect(at + 30 * PAGE, PAGE, 1, None).unwrap();
         space.with_vmas(|calls| calls.mseal(at + 30 * PAGE, PAGE)).unwrap();
-        let memory = Shmem::memfd(shared, "name", 0).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true).unwrap();
+        let memory = memfd(shared, 1);
+        let file = opened(&memory);
         let object = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         space.write(object, b"kept").unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         let huge = space.mmap(1 << 30, 2 << 20, 3, FIXED).unwrap();
         space.write(huge, &[1]).unwrap();
         assert_eq!(space.usage(huge..huge + (2 << 20)).huge, 2 << 20);
-        let (before, free) = (maps(space), sim.free_frames());
+        let (before, free) = (listing(space), sim.free_frames());
         // One flush at a time, and then the rest.
         let first = space.reap(1);
         assert!((1..712).contains(&first), "{first} pages");
@@ -48,7 +41,7 @@ fn a_reap_takes_all_pages_and_no_vma() {
         let rest = space.reap(usize::MAX);
         assert_eq!(first + rest, 200 + 1 + 512, "a guard page counts as one");
         assert_eq!(space.reap(usize::MAX), 0);
-        assert_eq!(maps(space), before);
+        assert_eq!(listing(space), before);
         assert_eq!(space.totals().resident, 0);
         // What is touched later comes anew.
         for page in [0, 20, 30] {
@@ -68,9 +61,7 @@ fn a_fork_keeps_what_its_parent_loses() {
         // The child has a table of its own now, and shares another one.
         child.write(at, &[6]).unwrap();
         // Also without memory for a table.
-        sim.fail_alloc(1, true);
-        space.reap(usize::MAX);
-        sim.fail_alloc(0, false);
+        without_frames(sim, 1, true, || space.reap(usize::MAX));
         assert_eq!(space.totals().resident, 0);
         assert_eq!(load(sim, space, at + 599 * PAGE), Ok(0));
         let mut bytes = vec![0; 600 * PAGE];
@@ -105,12 +96,10 @@ impl OnLimit for Reaps {
 #[test]
 fn a_host_makes_room_for_a_fault_and_for_a_copy() {
     const PAGES: usize = 100;
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
+    on_machine(one_cpu(256), None, |_, shared| {
         let reaps = Arc::new(Reaps::default());
         let space = |asid| {
-            let mut space = new_space(&shared, asid).unwrap();
+            let mut space = new_space(shared, asid).unwrap();
             space.set_shortage_handler(Arc::clone(&reaps) as Arc<dyn OnLimit>);
             space.mmap(BASE, PAGES * PAGE, 3, FIXED).unwrap();
             Arc::new(space)
@@ -140,76 +129,61 @@ fn a_host_makes_room_for_a_fault_and_for_a_copy() {
         assert!(matches!(hungry.fork(Asid(5)), Err(Error::Tables(_))));
         assert_eq!(reaps.asked.load(Ordering::Relaxed), asked, "a fork does not ask");
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
-/// A space is reaped beside its program, its forks and its end of maps. Its parent and its children
+/// A space is reaped while its program runs, forks and unmaps. Its parent and its children
 /// lose nothing, and no frame is left.
-fn beside_its_program(seed: u64) -> Result<(), Failure> {
+fn during_its_program(seed: u64) -> Result<(), Failure> {
     const PAGES: usize = 4;
     const AT: usize = 0x3fff_e000;
-    let config = Config { cpus: 3, frames: 1024, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let [parent, victim] = sim.on_cpu(0, || {
-        let parent = new_space(&shared, 1).unwrap();
+    let (race, victim) = Race::with(racing(3, 1024), None, |_, parent| {
         parent.mmap(AT, PAGES * PAGE, 3, FIXED).unwrap();
         parent.write(AT, &[9; PAGES * PAGE]).unwrap();
-        let victim = parent.fork(Asid(2)).unwrap();
-        [parent, victim].map(ManuallyDrop::new)
+        ManuallyDrop::new(parent.fork(Asid(2)).unwrap())
     });
     let was = u64::from_le_bytes([9; 8]);
-    let (parent, victim) = (&parent, &victim);
+    let (sim, parent) = (&race.sim, &*race.space);
     let page = |number: usize| AT + number % PAGES * PAGE;
     let program: Program<'_> = Box::new(|| {
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { victim.activate() };
+        activate(&victim);
         for round in 1..=12 {
-            store(&sim, victim, page(round), round as u64).unwrap();
-            let found = load(&sim, victim, page(round)).unwrap();
+            store(sim, &victim, page(round), round as u64).unwrap();
+            let found = load(sim, &victim, page(round)).unwrap();
             assert!([0, round as u64].contains(&found), "{found} of {round}");
-            let other = load(&sim, victim, page(round + 2)).unwrap();
+            let other = load(sim, &victim, page(round + 2)).unwrap();
             assert!(other == was || other < 13, "{other}");
             if round % 5 == 0 {
                 victim.munmap(page(round), PAGE).unwrap();
                 victim.mmap(page(round), PAGE, 3, FIXED).unwrap();
             }
         }
-        // SAFETY: this CPU uses no address of the space any more.
-        unsafe { victim.leave() };
+        leave(&victim);
     });
     let reaper: Program<'_> = Box::new(|| {
         for most in [1, usize::MAX, 2, 1, usize::MAX] {
             victim.reap(most);
         }
     });
+    let words = |of: &Space| [0, 1, 2, 3].map(|number| word(of, page(number)));
     let forks: Program<'_> = Box::new(|| {
         for asid in 3..6 {
             let child = victim.fork(Asid(asid)).unwrap();
-            let found = [0, 1, 2, 3].map(|of| word(&child, page(of)));
+            let found = words(&child);
             parent.write(AT, &[9; PAGE]).unwrap();
-            assert_eq!([0, 1, 2, 3].map(|of| word(&child, page(of))), found, "the child lost it");
-            assert_eq!([0, 1, 2, 3].map(|of| word(parent, page(of))), [was; 4]);
+            assert_eq!(words(&child), found, "the child lost it");
+            assert_eq!(words(parent), [was; 4]);
         }
     });
-    seeded(&sim, seed, vec![program, reaper, forks])?;
+    seeded(sim, seed, vec![program, reaper, forks])?;
     sim.on_cpu(0, || {
-        assert!(sim.settle());
-        assert_eq!([0, 1, 2, 3].map(|of| word(parent, page(of))), [was; 4]);
+        assert_eq!(words(parent), [was; 4]);
         victim.reap(usize::MAX);
         assert_eq!(victim.totals().resident, 0);
     });
-    Ok(())
-}
-
-/// A word, as a debugger reads it.
-fn word(space: &Space, at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    space.read(at, &mut bytes).unwrap();
-    u64::from_le_bytes(bytes)
+    race.end(ManuallyDrop::into_inner(victim))
 }
 
 #[test]
-fn a_reap_beside_the_program_takes_nothing_of_others() {
-    explore(SEEDS, beside_its_program).unwrap_or_else(|failure| panic!("{failure}"));
+fn a_reap_during_the_program_takes_nothing_of_others() {
+    each_seed(SEEDS, during_its_program);
 }

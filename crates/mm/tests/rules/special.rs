@@ -19,8 +19,7 @@ fn exec_leaves_nothing_behind() {
         space.mlockall(what).unwrap();
         let layout = Layout { mmap_base: BASE, start_brk: 0x2000, brk: 0x2000, start_stack: 0 };
         space.exec(layout).unwrap();
-        let mut maps = String::new();
-        space.write_maps(&mut maps).unwrap();
+        let maps = listing(space);
         assert_eq!((maps.as_str(), space.totals()), ("", Totals::default()));
         assert!(matches!(load(sim, space, at), Err(FaultError::Unmapped(_))));
         // The new program begins with its own heap, which is not locked.
@@ -38,9 +37,7 @@ fn exec_leaves_what_a_fork_shares() {
         let child = space.fork(Asid(2)).unwrap();
         // The child's tables are shared, but the whole range goes: no copy is needed.
         child.exec(Layout::default()).unwrap();
-        let mut found = [0];
-        space.read(at, &mut found).unwrap();
-        assert_eq!(found, [7], "the parent keeps its memory");
+        assert_eq!(byte(space, at), 7, "the parent keeps its memory");
     });
 }
 
@@ -50,16 +47,8 @@ fn segments_of_a_locked_program_are_brought_in() {
         space.mlockall(LockAll { current: false, future: true, on_fault: false }).unwrap();
         let len = 3 * PAGE;
         let segment = Shmem::segment(shared, 1, 2, len as u64).unwrap();
-        let request = vma::AttachRequest {
-            segment: Backing::open(segment, true).unwrap(),
-            len,
-            addr: None,
-            read_only: false,
-            exec: false,
-            replace: false,
-            round: false,
-        };
-        let at = space.shmat(request).unwrap();
+        let segment = Backing::open(segment, true).unwrap();
+        let at = space.shmat(AttachRequest::new(segment, len)).unwrap();
         assert_eq!(space.resident(at..at + len), 3);
     });
 }
@@ -192,8 +181,7 @@ fn the_memory_of_a_device_is_mapped_and_never_counted() {
             old_len: 4 * PAGE,
             new_len: 5 * PAGE,
             may_move: true,
-            fixed: None,
-            dont_unmap: None,
+            ..RemapRequest::default()
         });
         assert!(grown.is_err());
         let private = space.mmap_object(0, PAGE, 3, MapFlags::PRIVATE, device.clone(), 0);

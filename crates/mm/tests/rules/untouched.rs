@@ -1,13 +1,11 @@
 //! munmap of VMAs that no fault has used removes no pages; of all others it removes every page,
 //! however the page came there.
 
-use std::mem::ManuallyDrop;
-
 use crate::common::*;
 use grace::Reclaim as _;
 use machine::{Asid, VirtAddr, VirtRange};
 use mm::*;
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use sim::{Config, Failure, Grace, Sim, seeded};
 
 /// The pages of a range that are present.
 fn present(space: &Space, len: usize) -> usize {
@@ -44,10 +42,9 @@ fn guard_pages() {
     leaves_nothing(|_, space| space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap());
     // Those of a file give the VMA no anon_vma.
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(PAGE as u64).unwrap();
+        let memory = memfd(shared, 1);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        let file = Backing::open(memory, true).unwrap();
+        let file = opened(&memory);
         space.mmap_object(BASE, PAGE, 3, flags, file, 0).unwrap();
         space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap();
         space.munmap(BASE, PAGE).unwrap();
@@ -78,8 +75,7 @@ fn a_merge_with_a_touched_neighbour() {
             }
             assert_eq!(load(sim, space, touched), Ok(0));
             space.mmap(BASE + PAGE, PAGE, 3, FIXED).unwrap();
-            let mut maps = String::new();
-            space.write_maps(&mut maps).unwrap();
+            let maps = listing(space);
             assert_eq!(maps.lines().count(), 1, "{maps}");
         });
     }
@@ -91,11 +87,7 @@ fn a_move_takes_the_mark_along() {
         assert_eq!(load(sim, space, BASE), Ok(0));
         let away = BASE + (64 << 20);
         for (addr, to) in [(BASE, away), (away, BASE)] {
-            let (old_len, new_len, fixed) = (4 * PAGE, 4 * PAGE, Some(to));
-            let may_move = true;
-            let request =
-                RemapRequest { addr, old_len, new_len, may_move, fixed, dont_unmap: None };
-            space.mremap(request).unwrap();
+            space.mremap(RemapRequest::moving(addr, 4 * PAGE, to)).unwrap();
         }
     });
 }
@@ -106,18 +98,14 @@ fn a_child_reads_what_its_parent_has_not_touched() {
         space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap();
         let child = space.fork(Asid(2)).unwrap();
         assert_eq!(load(sim, space, BASE), Ok(0));
-        // SAFETY: no other mapping is needed, and no other tables have the tag.
-        unsafe { child.activate() };
+        activate(&child);
         assert_eq!(load(sim, &child, BASE + PAGE), Ok(0));
         for one in [space, &child] {
             one.munmap(BASE, 2 * PAGE).unwrap();
             assert_eq!(present(one, 2 * PAGE), 0);
         }
-        // SAFETY: as above; the child is not active any more.
-        unsafe {
-            space.activate();
-            child.leave();
-        }
+        activate(space);
+        leave(&child);
     });
 }
 
@@ -125,39 +113,23 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
 /// One CPU unmaps a part of an untouched VMA. Others read the part and what stays. A read of the
 /// part that began before must not leave a page in the hole.
-fn beside_faults(seed: u64) -> Result<(), Failure> {
-    let config =
-        Config { cpus: 3, frames: 128, tick: Some(23), checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap());
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    let activate = || unsafe { space.activate() };
-    let unmaps = || {
-        activate();
-        space.munmap(BASE, PAGE).unwrap();
-    };
+fn during_faults(seed: u64) -> Result<(), Failure> {
+    let config = Config { tick: Some(23), ..racing(3, 128) };
+    let race = Race::new(config, |space| _ = space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap());
+    let (sim, space) = (&race.sim, &*race.space);
+    let unmaps = race.active(|| space.munmap(BASE, PAGE).unwrap());
     let reads = |page: usize| {
-        let (space, sim, activate) = (&space, &sim, &activate);
-        Box::new(move || {
-            activate();
-            match load(sim, space, BASE + page * PAGE) {
-                Ok(0) | Err(FaultError::Unmapped(_)) => {}
-                other => panic!("{other:?}"),
-            }
-        }) as Program
+        race.active(move || match load(sim, space, BASE + page * PAGE) {
+            Ok(0) | Err(FaultError::Unmapped(_)) => {}
+            other => panic!("{other:?}"),
+        })
     };
-    seeded(&sim, seed, vec![Box::new(unmaps), reads(0), reads(1)])?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        assert_eq!(present(&space, PAGE), 0, "a page is in the hole");
-        drop(ManuallyDrop::into_inner(space));
-    });
-    Ok(all_given_back(&sim, &shared)?)
+    seeded(sim, seed, vec![unmaps, reads(0), reads(1)])?;
+    sim.on_cpu(0, || assert_eq!(present(space, PAGE), 0, "a page is in the hole"));
+    race.end(())
 }
 
 #[test]
-fn a_part_is_unmapped_beside_faults() {
-    explore(SEEDS, beside_faults).unwrap_or_else(|failure| panic!("{failure}"));
+fn a_part_is_unmapped_during_faults() {
+    each_seed(SEEDS, during_faults);
 }

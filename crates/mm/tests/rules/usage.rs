@@ -176,9 +176,7 @@ fn each_space_of_a_family_counts_the_maps_of_all() {
         two.munmap(AT, 4 << 20).unwrap();
         for at in [AT, near, far] {
             assert_eq!(counts(space, at), (1, false));
-            let mut entry = [0];
-            space.pagemap(at, &mut entry);
-            assert_ne!(entry[0] & pagemap::EXCLUSIVE, 0);
+            assert_ne!(pagemap_entry(space, at) & pagemap::EXCLUSIVE, 0);
         }
     });
 }
@@ -191,10 +189,7 @@ fn a_moved_page_counts_the_maps_at_its_old_address() {
         store(sim, space, AT, 1).unwrap();
         let children = [space.fork(Asid(2)).unwrap(), space.fork(Asid(3)).unwrap()];
         let to = AT + (64 << 20);
-        let (addr, old_len, new_len, may_move) = (AT, PAGE, PAGE, true);
-        let (fixed, dont_unmap) = (Some(to), None);
-        let request = RemapRequest { addr, old_len, new_len, may_move, fixed, dont_unmap };
-        space.mremap(request).unwrap();
+        space.mremap(RemapRequest::moving(AT, PAGE, to)).unwrap();
         assert_eq!(space.usage(to..to + PAGE).proportional, PAGE / 3);
         for child in &children {
             assert_eq!(child.usage(AT..AT + PAGE).proportional, PAGE / 3);
@@ -249,8 +244,7 @@ fn pages_that_software_writes_are_dirty() {
         let usage = space.usage(AT..AT + 4 * PAGE);
         assert_eq!((usage.private_dirty, usage.referenced), (4 * PAGE, PAGE));
         space.set_fault_blocks(FaultBlocks { always: 0, madvise: 0 }).unwrap();
-        let file = Shmem::memfd(shared, "name", 1).unwrap();
-        file.set_size(2 * PAGE as u64).unwrap();
+        let file = memfd(shared, 2);
         let at = new(PRIVATE);
         let backing = Backing::open(file, true).unwrap();
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
@@ -266,10 +260,9 @@ fn pages_that_software_writes_are_dirty() {
 #[test]
 fn pagemap_tells_frames_and_whose_they_are() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(2 * PAGE as u64).unwrap();
+        let memory = memfd(shared, 2);
         let map = |at, kind| {
-            let file = Backing::open(memory.clone(), true).unwrap();
+            let file = opened(&memory);
             space.mmap_object(at, 2 * PAGE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
         };
         map(AT, MapFlags::SHARED);

@@ -140,25 +140,26 @@ fn the_heap_and_a_shrinking_map_tell_of_their_ends() {
         space.brk(heap + 3 * PAGE - 7).unwrap();
         assert_eq!(host.told(), [unmap(one, heap + 3 * PAGE, heap + 8 * PAGE)]);
         let at = registered(space, 0, 8, one);
-        let request = RemapRequest { addr: at, old_len: 8 * PAGE, new_len: 2 * PAGE, ..STAY };
+        let request = RemapRequest {
+            addr: at,
+            old_len: 8 * PAGE,
+            new_len: 2 * PAGE,
+            ..RemapRequest::default()
+        };
         assert_eq!(space.mremap(request).unwrap(), at);
         assert_eq!(host.told(), [unmap(one, at + 2 * PAGE, at + 8 * PAGE)]);
         // It grows in place: nothing has moved.
-        let request = RemapRequest { addr: at, old_len: 2 * PAGE, new_len: 3 * PAGE, ..STAY };
+        let request = RemapRequest {
+            addr: at,
+            old_len: 2 * PAGE,
+            new_len: 3 * PAGE,
+            ..RemapRequest::default()
+        };
         assert_eq!(space.mremap(request).unwrap(), at);
         assert_eq!(host.told(), []);
         assert!(is_registered(space, at + 2 * PAGE));
     });
 }
-
-const STAY: RemapRequest = RemapRequest {
-    addr: 0,
-    old_len: 0,
-    new_len: 0,
-    may_move: false,
-    fixed: None,
-    dont_unmap: None,
-};
 
 #[test]
 fn a_move_keeps_the_registration_and_tells_in_order() {
@@ -173,7 +174,7 @@ fn a_move_keeps_the_registration_and_tells_in_order() {
             new_len: 6 * PAGE,
             may_move: true,
             fixed: Some(to),
-            ..STAY
+            ..RemapRequest::default()
         };
         space.mremap(request).unwrap();
         let moved = UserFaultChange::Remap { from: at, to, len: 6 * PAGE };
@@ -269,13 +270,11 @@ fn a_child_has_userfaultfds_of_its_own() {
         let forked = |of: Uffd, child| event(of, UserFaultChange::Fork { child });
         let numbers = [0x100 << EVENTS | 15, 0x200 << EVENTS | 1];
         assert_eq!(host.told(), [forked(one, numbers[0]), forked(two, numbers[1])]);
-        let mut byte = [0];
-        child.read(at, &mut byte).unwrap();
-        assert_eq!(byte, [5]);
+        assert_eq!(byte(&child, at), 5);
         for page in [1, 2, 3] {
-            let missing = child.read(at + page * PAGE, &mut byte).is_err();
+            let missing = child.read(at + page * PAGE, &mut [0]).is_err();
             assert_eq!(missing, page != 2, "page {page}");
-            space.read(at + page * PAGE, &mut byte).unwrap_err();
+            space.read(at + page * PAGE, &mut [0]).unwrap_err();
         }
         let faults = core::mem::take(&mut *host.faults.lock().unwrap());
         assert_eq!(faults, [numbers[1], two.id, deaf.id, numbers[0], one.id]);

@@ -67,22 +67,15 @@ fn with_monitor(
         let at = match object {
             false => space.mmap(0, 16 * PAGE, 3, PRIVATE).unwrap(),
             true => {
-                let memory = Shmem::memfd(shared, "name", 1).unwrap();
-                memory.set_size(16 * PAGE as u64).unwrap();
+                let memory = memfd(shared, 16);
                 memory.write(5 * PAGE as u64, b"here").unwrap();
-                let file = Backing::open(memory, true).unwrap();
+                let file = opened(&memory);
                 space.mmap_object(0, 16 * PAGE, 3, SHARED, file, 0).unwrap()
             }
         };
         space.userfault_register(at, 16 * PAGE, modes, Uffd::new(7)).unwrap();
         test(sim, shared, &space, at);
     });
-}
-
-fn byte(space: &Space, at: usize) -> u8 {
-    let mut byte = [0];
-    space.read(at, &mut byte).unwrap();
-    byte[0]
 }
 
 #[test]
@@ -223,9 +216,8 @@ fn private_pages_move_without_a_copy() {
         assert_eq!(byte(space, from), 8);
         move_all().unwrap();
         assert_eq!((byte(space, at), byte(space, at + PAGE), byte(space, from)), (8, 8, 0));
-        let mut entry = [0];
-        space.pagemap(at, &mut entry);
-        assert_eq!(entry[0] & ((1 << 55) - 1), frame.number(), "the same frame");
+        let number = pagemap_entry(space, at) & ((1 << 55) - 1);
+        assert_eq!(number, frame.number(), "the same frame");
         assert_eq!(byte(space, at + 2 * PAGE), 0x11, "still missing");
         assert_eq!(move_all(), Err(17), "pages are in the way");
         // A host that does not look first is refused, too, and nothing is lost.
@@ -352,14 +344,7 @@ fn soft_dirty_tells_what_was_written() {
         let child = space.fork(Asid(2)).unwrap();
         child.write(at, &[3]).unwrap();
         assert_eq!(dirty(at), [false, true, false, true]);
-        let moved = space.mremap(RemapRequest {
-            addr: at,
-            old_len: 4 * PAGE,
-            new_len: 4 * PAGE,
-            may_move: true,
-            fixed: Some(at + 64 * PAGE),
-            dont_unmap: None,
-        });
+        let moved = space.mremap(RemapRequest::moving(at, 4 * PAGE, at + 64 * PAGE));
         // As in Linux: the contents are new at these addresses.
         assert_eq!(dirty(moved.unwrap()), [true; 4]);
         space.write(at + 64 * PAGE, &[3]).unwrap();
@@ -376,11 +361,8 @@ fn referenced_pages_age() {
         assert_eq!(space.usage(at..at + 4 * PAGE).referenced, 0);
         assert_eq!(space.usage(at..at + 4 * PAGE).private_dirty, 4 * PAGE);
         // A CPU that has cached the old entry need not set the bit.
-        // SAFETY: nothing is active on this CPU besides; the space is activated again.
-        unsafe {
-            space.leave();
-            space.activate();
-        }
+        leave(space);
+        activate(space);
         load(sim, space, at + PAGE).unwrap();
         assert_eq!(space.usage(at..at + 4 * PAGE).referenced, PAGE);
     });

@@ -155,13 +155,9 @@ impl<'w> Hand<'w> {
                 }
             })),
             Op::Attach(page) => done(space.shmat(AttachRequest {
-                segment: world.segment.clone(),
-                len: 2 * PAGE,
                 addr: Some(at(page)),
-                read_only: false,
-                exec: false,
                 replace: true,
-                round: false,
+                ..AttachRequest::new(world.segment.clone(), 2 * PAGE)
             })),
             Op::Detach(page) => done(space.shmdt(at(page))),
             Op::SetSize(..)
@@ -324,9 +320,7 @@ impl<'w> Hand<'w> {
             addr: at(page),
             old_len: len(page, pages),
             new_len,
-            may_move: false,
-            fixed: None,
-            dont_unmap: None,
+            ..RemapRequest::default()
         };
         let request = match op {
             Op::Grow(page, pages) => ask(page, pages, len(page, pages + 1)),

@@ -155,17 +155,7 @@ impl PageSource for OnDisk {
         Ok(())
     }
 
-    fn device(&self) -> (u32, u32) {
-        (8, 1)
-    }
-
-    fn inode(&self) -> u64 {
-        4
-    }
-
-    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        out.write_str("/file")
-    }
+    crate::named!(4, "/file");
 }
 
 /// Swap that may refuse a second reference to a slot.

@@ -12,10 +12,10 @@
 //! Rules of the manual pages hold in every order (`laws`). Results that Linux documents as weaker,
 //! and accesses by old translations, are in `tables`.
 //!
-//! CI runs all ordered pairs of operations beside an access, each in one of the worlds that both
-//! fit (`scripts`, `world`), and chains: many operations of one thread, for the rules alone.
-//! `campaign/steps` runs the pairs in all worlds, triples, and more chains. A failure prints the
-//! shortest script that was found (`shrink`).
+//! CI runs all ordered pairs of operations concurrently with an access, each in one of the worlds
+//! that both fit (`scripts`, `world`), and chains: many operations of one thread, for the rules
+//! alone. `campaign/steps` runs the pairs in all worlds, triples, and more chains. A failure prints
+//! the shortest script that was found (`shrink`).
 //!
 //! Environment: `SAMARA_STEPS=n` runs `n` triples and `n` chains instead, from `SAMARA_FIRST_SEED`
 //! on; `SAMARA_SCRIPT=p12`, `t34` or `c56` runs one pair, triple or chain, with the seed

@@ -23,7 +23,7 @@ pub(crate) enum What {
     Stack,
 }
 
-/// How it is mapped, beside FIXED.
+/// How it is mapped, in addition to FIXED.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum How {
     Plain,

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     apply::Hand,
+    common::{activate, leave},
     end::{self, State},
     laws::Laws,
     ops::{IS_HUGE, Op, Parts},
@@ -90,8 +91,7 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
             let (world, now, held) = (&world, &now, &held);
             Box::new(move || {
                 let mut hand = Hand::new(world, thread.process);
-                // SAFETY: no other mapping is needed, and no other tables have the tag.
-                unsafe { hand.space().activate() };
+                activate(hand.space());
                 for (index, &op) in thread.ops.iter().enumerate() {
                     let begun = now();
                     let out = hand.apply(op, number(number_of, index));
@@ -99,8 +99,7 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
                     ended.lock().unwrap().push((out, span));
                 }
                 held.lock().unwrap().extend(hand.pin.take());
-                // SAFETY: nothing follows that needs the space.
-                unsafe { hand.space().leave() };
+                leave(hand.space());
             }) as Program<'_>
         });
     seeded(&world.sim, seed, programs.collect())?;
@@ -213,8 +212,7 @@ pub(crate) fn sequential(
             if std::mem::replace(&mut active, script.threads[which].process)
                 != script.threads[which].process
             {
-                // SAFETY: no other mapping is needed, and no other tables have the tag.
-                unsafe { thread.hand.space().activate() };
+                activate(thread.hand.space());
             }
             let op = parts.ops[thread.part];
             if !thread.stopped {
@@ -235,8 +233,7 @@ pub(crate) fn sequential(
         }
         let outs = threads.into_iter().map(|thread| thread.outs).collect::<Vec<_>>();
         if active != usize::MAX {
-            // SAFETY: nothing follows that needs the space.
-            unsafe { world.processes[active].leave() };
+            leave(&world.processes[active]);
         }
         *ended.lock().unwrap() = (outs, laws.and_then(Laws::broken));
     };

@@ -1,4 +1,4 @@
-//! The scripts that are run: all ordered pairs of calls beside an access, and triples.
+//! The scripts that are run: all ordered pairs of calls concurrently with an access, and triples.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -163,7 +163,7 @@ pub(crate) fn all() -> Vec<Op> {
     all
 }
 
-/// The accesses beside the calls.
+/// The accesses during the calls.
 const ACCESSES: [Op; 8] = [
     Op::Store(0),
     Op::Load(1),
@@ -197,8 +197,9 @@ fn is_rare(op: Op) -> bool {
     Kind::ALL.into_iter().filter(|kind| fits(op, *kind)).count() <= 3
 }
 
-/// All ordered pairs of operations beside an access: the first with an access after it, the second
-/// beside them, and one more access. Each pair in `worlds` of the worlds that both fit.
+/// All ordered pairs of operations concurrently with an access: the first with an access after it,
+/// the second concurrently with them, and one more access. Each pair in `worlds` of the worlds that
+/// both fit.
 pub(crate) fn pairs(worlds: usize, round: usize) -> Vec<Script> {
     let all = all();
     let mut scripts = Vec::new();
@@ -217,7 +218,8 @@ pub(crate) fn pairs(worlds: usize, round: usize) -> Vec<Script> {
                     (0..8).map(|next| ACCESSES[(from + next) % 8]).find(fit)
                 };
                 let mut threads = vec![vec![first], vec![second]];
-                // Two shapes: the first alone and an access beside; or the first before an access.
+                // Two shapes: the first alone and a concurrent access; or the first before an
+                // access.
                 threads[0].extend(access(0));
                 if turn.is_multiple_of(2) {
                     threads.push(access(1).into_iter().collect());

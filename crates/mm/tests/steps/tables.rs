@@ -40,8 +40,9 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
                 .for_each(|(_, out)| *out = Default::default());
         }
     }
-    // Clearing soft-dirty is one step for each page, beside faults. It has no call for one page, so
-    // it cannot be split: where another operation has several steps, the marks are left out.
+    // Clearing soft-dirty is one step for each page, during faults. It has no call for
+    // one page, so it cannot be split: where another operation has several steps, the marks are
+    // left out.
     let several = |op: Op| !op.is_access() && op.parts(script.kind).ops.len() > 1;
     if script.ops().any(|op| op == Op::ClearSoftDirty) && script.ops().any(several) {
         seen.state.iter_mut().for_each(|line| line.retain(|char| char != '*'));
@@ -88,10 +89,10 @@ pub(crate) fn stale_accesses(spans: &[Vec<Span>]) -> Vec<Stale> {
 }
 
 #[test]
-fn an_access_beside_a_call_may_be_stale_after_a_look() {
+fn an_access_during_a_call_may_be_stale_after_a_look() {
     let span = |begun, ended, is_access| Span { begun, ended, is_access, steps: 1 };
     let call = vec![span(0, 9, false)];
-    // A look that has ended, and then an access, both beside the call.
+    // A look that has ended, and then an access, both during the call.
     let stale = Stale { thread: 0, op: 1, since: 0 };
     assert_eq!(stale_accesses(&[vec![span(1, 2, false), span(3, 4, true)], call]), [stale]);
     // The access was first, or the call had ended.

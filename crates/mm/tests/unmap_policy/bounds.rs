@@ -29,14 +29,7 @@ fn memory_that_is_short_ends_the_wait() {
             world.shared.quick().drain();
             from_fn(|| world.sim.alloc(0, Place::Local).ok()).collect()
         });
-        let request = RemapRequest {
-            addr: far,
-            old_len: PAGE,
-            new_len: PAGE,
-            may_move: true,
-            fixed: Some(FAR),
-            dont_unmap: None,
-        };
+        let request = RemapRequest::moving(far, PAGE, FAR);
         world.on(0, |space| {
             match what {
                 0 => {
@@ -86,7 +79,7 @@ fn the_bounds_force_a_flush() {
         world.unmap(at + page * PAGE, 1);
     }
     assert_eq!(world.ipis(), before + 1, "too many ranges");
-    // Maps go beside them, or below, without a flush.
+    // Maps go next to them, or below, without a flush.
     let before = world.ipis();
     let waiting = world.space().waiting();
     for _ in 0..300 {

@@ -19,14 +19,7 @@ fn other_calls_flush_at_once() {
     assert_eq!(world.read(at), Ok(0), "the map over it");
     world.write(at..at + PAGE, 6);
     world.read_all(at, 1, 6);
-    let far = RemapRequest {
-        addr: at,
-        old_len: PAGE,
-        new_len: PAGE,
-        may_move: true,
-        fixed: Some(FAR),
-        dont_unmap: None,
-    };
+    let far = RemapRequest::moving(at, PAGE, FAR);
     world.on(0, |space| space.mremap(far).unwrap());
     assert!(world.read(at).is_err(), "mremap has returned");
     assert_eq!(world.space().waiting(), 0);
@@ -81,8 +74,7 @@ fn a_child_does_not_find_what_waits() {
     assert_eq!(child.waiting(), 0);
     assert!(world.space().waiting() > 0);
     world.sim.on_cpu(0, || {
-        // SAFETY: as in `World::on`.
-        unsafe { child.activate() };
+        activate(&child);
         assert!(load(&world.sim, &child, at).is_err());
         // It may map there at once, and has the policy.
         child.mmap(at, PAGE, 3, FIXED).unwrap();
@@ -92,13 +84,11 @@ fn a_child_does_not_find_what_waits() {
     // fork flushes for the pages that it shares.
     assert_eq!(world.ipis(), before + 1);
     world.sim.on_cpu(1, || {
-        // SAFETY: as above.
-        unsafe { child.activate() };
+        activate(&child);
         assert_eq!(load(&world.sim, &child, at + 3 * PAGE), Ok(2));
     });
     world.sim.on_cpu(0, || {
-        // SAFETY: as above.
-        unsafe { child.activate() };
+        activate(&child);
         store(&world.sim, &child, at + 3 * PAGE, 8).unwrap();
         child.munmap(at + 3 * PAGE, PAGE).unwrap();
         assert!(child.waiting() > 0, "the child has the policy");
@@ -125,8 +115,7 @@ fn a_waiting_frame_counts() {
     world.read_all(at, 1, 2);
     world.unmap(at, 1);
     world.sim.on_cpu(0, || {
-        // SAFETY: as in `World::on`.
-        unsafe { child.activate() };
+        activate(&child);
         // The limit is reached again, by a page that only the child maps, and one that waits.
         let written = store(&world.sim, &child, at, 9);
         assert_eq!(written, Err(FaultError::GroupLimit), "it copies, and does not take over");

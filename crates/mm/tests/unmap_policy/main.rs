@@ -54,8 +54,7 @@ impl World {
     /// Runs `f` on a CPU that has the space active.
     fn on<T>(&self, cpu: usize, f: impl FnOnce(&Space) -> T) -> T {
         self.sim.on_cpu(cpu, || {
-            // SAFETY: no other mapping is needed, and no other tables have the tag.
-            unsafe { self.space().activate() };
+            activate(self.space());
             f(self.space())
         })
     }
@@ -136,8 +135,7 @@ impl World {
 
 fn invisible(space: &Space, at: usize, pages: usize) {
     let end = at + pages * PAGE;
-    let mut maps = String::new();
-    space.write_maps(&mut maps).unwrap();
+    let maps = listing(space);
     assert!(!maps.contains(&format!("{at:x}-")), "{maps}");
     let mut smaps = String::new();
     space.write_smaps(&mut smaps).unwrap();

@@ -1,9 +1,9 @@
-//! Where maps go beside what waits, and what flushes first.
+//! Where maps go next to the ranges that wait, and what flushes first.
 
 use super::*;
 
 #[test]
-fn maps_are_placed_beside_what_waits() {
+fn maps_are_placed_during_what_waits() {
     let world = World::new(512, true);
     let first = world.cached(2, 1);
     let (before, top) = (world.ipis(), first + 2 * PAGE);
@@ -12,7 +12,7 @@ fn maps_are_placed_beside_what_waits() {
         let next = world.cached(2, round as u64);
         assert_eq!(next, first - round * 2 * PAGE, "the highest place that does not wait");
     }
-    // It fits into no hole above what waits. Aligned places are beside it, too.
+    // It fits into no hole above what waits. Aligned places are next to it, too.
     let huge = world.on(0, |space| space.mmap(0, 4 << 20, 3, PRIVATE).unwrap());
     assert!(huge + (4 << 20) <= first - 10 * PAGE);
     let low = world.on(0, |space| space.mmap(0, PAGE, 3, PRIVATE | MapFlags::BIT32).unwrap());
@@ -70,7 +70,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
                     new_len: PAGE,
                     may_move: true,
                     fixed,
-                    dont_unmap: None,
+                    ..RemapRequest::default()
                 };
                 assert_eq!(space.mremap(request), Ok(at));
             });
@@ -82,9 +82,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
                     addr: at - PAGE,
                     old_len: PAGE,
                     new_len: 2 * PAGE,
-                    may_move: false,
-                    fixed: None,
-                    dont_unmap: None,
+                    ..RemapRequest::default()
                 };
                 assert_eq!(space.mremap(request), Ok(at - PAGE));
             });
@@ -98,22 +96,10 @@ fn a_map_at_a_waiting_address_flushes_first() {
         }),
         ("shmat", |world, at| {
             world.on(0, |space| {
-                let kind = ShmemKind {
-                    path: "/SYSV00000000 (deleted)".into(),
-                    inode: 7,
-                    device: (0, 1),
-                    segment: true,
-                };
-                let segment = Shmem::try_new(&world.shared, kind).unwrap();
-                segment.set_size(PAGE as u64).unwrap();
+                let segment = Shmem::segment(&world.shared, 0, 7, PAGE as u64).unwrap();
                 let request = AttachRequest {
-                    segment: Backing::open(segment, true).unwrap(),
-                    len: PAGE,
                     addr: Some(at),
-                    read_only: false,
-                    exec: false,
-                    replace: false,
-                    round: false,
+                    ..AttachRequest::new(Backing::open(segment, true).unwrap(), PAGE)
                 };
                 assert_eq!(space.shmat(request), Ok(at));
             });

@@ -98,7 +98,7 @@ impl<F: MappedFile> Step<F> {
     /// Those of the call.
     pub fn carry_out<R: grace::Reclaim, H: Host<F, R>>(
         &self,
-        space: &mut Writer<'_, F, R, maple::Nodes, H>,
+        space: &mut Writer<'_, F, R, H>,
     ) -> Result<usize, Error> {
         let done = match self.clone() {
             Step::Mmap(request) => return space.mmap(request),

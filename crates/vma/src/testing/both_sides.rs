@@ -170,13 +170,10 @@ pub(super) fn shm(
     let segment = File { id: *files, kind: Kind::Segment(SEGMENT) };
     let ours = world.at_once(i, |s| {
         s.shmat(AttachRequest {
-            segment,
-            len: SEGMENT * PAGE_SIZE,
             addr: fixed.then_some(start * PAGE_SIZE),
             read_only,
-            exec: false,
             replace,
-            round: false,
+            ..AttachRequest::new(segment, SEGMENT * PAGE_SIZE)
         })
     });
     let map = Map {
@@ -195,7 +192,7 @@ pub(super) fn shm(
     (ours.map(|at| at / PAGE_SIZE).map_err(errno), model)
 }
 
-/// A first write, mostly as a page fault does it: without the write right where that is enough.
+/// A first write, mostly as a page fault does it: without the mmap lock where that is enough.
 pub(super) fn first_write(world: &mut World, i: usize, page: usize) -> Both {
     let done = !page.is_multiple_of(4) && world.pairs[i].first_write(page * PAGE_SIZE);
     let ours = match done {

@@ -5,7 +5,6 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
 use grace::Reclaim;
-use maple::NodeAlloc;
 
 use super::{
     File,
@@ -95,12 +94,12 @@ impl SomePages {
     }
 }
 
-impl<R: Reclaim, A: NodeAlloc> Host<File, R, A> for SomePages {
+impl<R: Reclaim> Host<File, R> for SomePages {
     /// Calls that populate count as first writes.
     const BRINGS_IN: bool = false;
     const MARKS_TOUCHED: bool = true;
 
-    fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
         step.hold()?;
         step.close(true)?;
         self.without_limit(|pages| pages.work(step.work(), step.vma()));

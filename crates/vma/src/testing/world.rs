@@ -5,13 +5,12 @@ use alloc::vec::Vec;
 use super::{File, model::*, pages::SomePages};
 use crate::{AddressSpace, Error, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer};
 
-/// Takes its nodes from the global allocator, which some tests make fail.
-pub(super) type Ours = AddressSpace<File, grace::Single, maple::Global>;
+pub(super) type Ours = AddressSpace<File, grace::Single>;
 
-pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single, maple::Global>;
+pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single>;
 
 /// With the pages of the space.
-pub(super) type OurCalls<'a> = Writer<'a, File, grace::Single, maple::Global, &'a mut SomePages>;
+pub(super) type OurCalls<'a> = Writer<'a, File, grace::Single, &'a mut SomePages>;
 
 /// Sets the number of further allocations that succeed (`None`: all), and returns the last one.
 pub(super) type Allow = fn(Option<usize>) -> Option<usize>;
@@ -28,7 +27,7 @@ impl Pair {
         Pair { ours, model, pages: SomePages::default() }
     }
 
-    /// A first write without the write right. Returns whether that was enough.
+    /// A first write without the mmap lock. Returns whether that was enough.
     pub(super) fn first_write(&self, addr: usize) -> bool {
         let guard = self.ours.pin();
         let seen = self.ours.lookup(&guard, addr);

@@ -1,7 +1,5 @@
 //! Makes random calls on address spaces and on the model.
 
-extern crate std;
-
 use proptest::{collection::vec, prelude::*};
 
 use crate::testing::play;

@@ -74,9 +74,8 @@ impl MappedFile for File {
     }
 }
 
-/// Takes its nodes from the global allocator, which some tests make fail.
-pub(crate) type Space = AddressSpace<File, grace::Single, maple::Global>;
-pub(crate) type Calls<'a> = Writer<'a, File, grace::Single, maple::Global>;
+pub(crate) type Space = AddressSpace<File, grace::Single>;
+pub(crate) type Calls<'a> = Writer<'a, File, grace::Single>;
 
 pub(crate) fn space() -> Space {
     let layout =
@@ -88,12 +87,8 @@ pub(crate) fn anonymous(addr: usize, pages: usize, prot: u32) -> MapRequest<File
     let fixed = if addr == 0 { MapFlags::empty() } else { MapFlags::FIXED };
     MapRequest {
         addr,
-        len: pages * PAGE,
-        prot,
         flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | fixed,
-        file: None,
-        offset: 0,
-        driver_flags: None,
+        ..MapRequest::anonymous(pages * PAGE, prot)
     }
 }
 

@@ -5,6 +5,10 @@ use std::{
     alloc::{GlobalAlloc, Layout as Block, System},
     cell::Cell,
     ptr::NonNull,
+    sync::{Mutex, MutexGuard, PoisonError},
+    // For a crate without the standard prelude.
+    thread_local,
+    vec::Vec,
 };
 
 use maple::{NodeAlloc, Nodes};
@@ -46,6 +50,13 @@ unsafe impl GlobalAlloc for Failing {
 #[global_allocator]
 static HEAP: Failing = Failing;
 
+/// Other threads wait until this is dropped: they share a pool of nodes, so one of them at a time
+/// counts allocations.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `f`. The heap grants so many allocations, and refuses the next one, or with `all`, all that
 /// follow. Returns whether it has refused one.
 ///
@@ -59,6 +70,13 @@ pub(crate) fn refusing<T>(granted: usize, all: bool, f: impl FnOnce() -> T) -> (
     let done = f();
     LEFT.set(usize::MAX);
     (done, REFUSED.get() > 0)
+}
+
+/// Sets how many allocations the heap still grants this thread; `None`: all. Returns the last
+/// setting.
+pub(crate) fn grant(granted: Option<usize>) -> Option<usize> {
+    ALL.set(true);
+    Some(LEFT.replace(granted.unwrap_or(usize::MAX))).filter(|left| *left != usize::MAX)
 }
 
 /// Runs `f` with the heap as it is otherwise.
