@@ -19,8 +19,7 @@ const LARGE: [PageSize; 2] = [PageSize::Size2M, PageSize::Size1G];
 fn machine(cpus: usize) -> (Sim, Shared) {
     let checks = Checks { walked: true, ..Checks::ALL };
     let config = Config { cpus, frames: 128, tick: Some(23), checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     (sim, shared)
 }
 

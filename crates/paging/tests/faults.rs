@@ -74,8 +74,7 @@ fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, 
     let (used, pending) = space.with_entry_own(&guard, at, decide).unwrap();
     drop((guard, pending));
     if used {
-        // SAFETY: ordinary memory. It fails if the page is gone again.
-        let _ = unsafe { sim.store(at, seen) };
+        let _ = sim.store_own(at, seen);
     } else {
         release(sim, frame);
     }
@@ -109,13 +108,11 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
 /// Two CPUs fault on the same pages of several tables, while a third makes a hole of them again and
 /// again. Tables come and go.
 fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Failure> {
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
     let activate = || {
-        // SAFETY: no other mapping is needed, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
     };
     let program = |cpu: u64| {
         let (sim, space, record) = (&sim, &space, &record);
@@ -176,8 +173,7 @@ fn a_sweep_before_the_record_is_caught() {
 /// fault gives it back.
 #[test]
 fn a_page_is_replaced_beside_a_fork() {
-    let sim = Sim::new(Config { cpus: 2, ..config() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, ..config() });
     let read = Attrs { flags: Attrs::USER_RW.flags - Flags::WRITE, ..Attrs::USER_RW };
     let (space, old, new) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
@@ -190,10 +186,8 @@ fn a_page_is_replaced_beside_a_fork() {
         space.map_own(pages(AT, 1), old, read).unwrap();
         (Kept::new(space), old, new)
     });
-    // SAFETY: no other mapping is needed, and no other tables have the tags.
-    let activate = |space: &Space<Grace>| unsafe { space.activate() };
-    // SAFETY: ordinary memory.
-    let load = || unsafe { sim.load(virt(AT)) }.unwrap();
+    let activate = |space: &Space<Grace>| space.activate_own();
+    let load = || sim.load_own(virt(AT)).unwrap();
     // SeqCst: the driver runs one CPU at a time.
     let [locked, forked, replaced] = [(); 3].map(|()| AtomicU64::new(0));
     let wait_for = |flag: &AtomicU64| {
@@ -216,9 +210,7 @@ fn a_page_is_replaced_beside_a_fork() {
     let forks = || {
         activate(&space);
         wait_for(&locked);
-        // SAFETY: the fault beside it replaces a page of its own.
-        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
-        pending.flush();
+        let child = space.fork_own(Asid(2), false);
         let child = Kept::new(child);
         activate(&child);
         assert_eq!(load(), 1);

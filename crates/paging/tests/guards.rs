@@ -134,8 +134,7 @@ const AT: u64 = 0x3fff_f000;
 fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     STATE.take();
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
-    let sim = Sim::new(Config { frames: 96, checks, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 96, checks, ..Config::default() });
     // A failed run leaks it: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || Space::<Prompt>::user(&shared, Asid(1), None).unwrap());
     let space = ManuallyDrop::new(space);

@@ -15,8 +15,7 @@ const AT: u64 = 0x4000_0000;
 fn machine() -> (Sim, Shared, ManuallyDrop<Space>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let config = Config { cpus: 2, frames: 1024 + 64, tick: Some(23), checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
     (sim, shared, ManuallyDrop::new(space))
 }
@@ -224,8 +223,7 @@ fn neighbours_change_frames(
         events: 64,
         ..Config::default()
     };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
     let space = ManuallyDrop::new(space);
     let len = 1 << order;

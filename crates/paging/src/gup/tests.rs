@@ -6,7 +6,7 @@ mod pages;
 
 use crate::{
     Attrs, EntryChange, Error, Failed, Flags, Format, GupError, Mapping, PageTables, Paging,
-    PendingFlush, Pins, Supply, SweepChange, X86_64L4,
+    PendingFlush, Pins, Relocation, Supply, SweepChange, Tag, X86_64L4,
 };
 use alloc::sync::Arc;
 use core::cell::Cell;

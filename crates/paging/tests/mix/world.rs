@@ -1,6 +1,6 @@
 //! The machine, its spaces, and the operations of each CPU.
 
-use crate::common::OnSim;
+use crate::common::{OnSim, Own, all_given_back, machine_of};
 use crate::space::{Live, REGIONS};
 use grace::Reclaim;
 use machine::*;
@@ -87,8 +87,6 @@ fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
         cpus: CPUS,
         frames,
         nodes: 1 + rng.below(2),
-        arch: F::ARCH,
-        levels: F::LEVELS,
         tlb_entries: [4, 64, 64][rng.below(3)],
         broadcast: F::BREAK_BEFORE_MAKE && !large,
         upper_entries: [0, 2, 8, 8][rng.below(4)],
@@ -129,8 +127,7 @@ impl<F: OnSim> World<F> {
         let duel = rng.chance(2).then_some(slow);
         // With tables of 8192 entries, a split takes long.
         let large = duel.is_none() && rng.chance(3) && (F::ENTRIES <= 2048 || rng.chance(4));
-        let sim = Sim::new(config::<F>(&mut rng, large)).unwrap();
-        let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, shared) = machine_of::<F>(config::<F>(&mut rng, large));
         let long = if duel.is_some() { 2 } else { [0, 2, 4, 12][rng.below(4)] };
         interrupts(&sim, &shared, slow, long);
         let counts = match duel {
@@ -164,15 +161,10 @@ impl<F: OnSim> World<F> {
         };
         seeded(&sim, seed, (0..CPUS).map(program).collect())?;
         sim.on_cpu(0, || world.end());
-        for cpu in 0..CPUS {
-            sim.on_cpu(cpu, || {
-                assert!(sim.settle(), "a retired object is never freed");
-                shared.quick().drain();
-            });
-        }
+        all_given_back(&sim, &shared)?;
         assert_eq!(shared.waiting(), 0, "tables wait forever");
         assert_eq!(Arc::strong_count(&shared), 1, "chains that are back keep the `Paging` alive");
-        Ok(sim.check_leaks()?)
+        Ok(())
     }
 
     fn new(
@@ -263,9 +255,7 @@ impl<F: OnSim> World<F> {
 impl<F: OnSim> Cpu<'_, F> {
     /// Activates a space on this CPU.
     pub(crate) fn activate(&mut self, live: Arc<Live<F>>) {
-        // SAFETY: no other mapping is needed; a tag has one space at a time; a space is dropped
-        // only when no CPU has it active.
-        unsafe { live.tables.activate() };
+        live.tables.activate_own();
         let before = std::mem::replace(&mut self.current, live);
         if !before.is_kernel() && !Arc::ptr_eq(&before, &self.current) && self.rng.chance(3) {
             // SAFETY: other tables are active here.
