@@ -202,7 +202,7 @@ fn a_large_page_in_the_place_of_an_empty_table() {
         touch(to.start());
         sim.on_cpu(0, || {
             clear(to, true).flush();
-            // The CPU caches the way again, by the page beside it.
+            // The CPU caches the way again, by the next page.
             let next = pages_of::<F>(to.start().get() + F::PAGE.bytes(), 1);
             tables.map_own(next, small, RW).unwrap();
         });

@@ -184,11 +184,11 @@ fn no_memory_for_a_table() {
             (sim.free_count(), tables(sim))
         };
         let (frame, far) = (block(sim, 0), block(sim, 0));
-        // Beside another page there is less to make.
-        for (beside, missing) in
+        // Next to another page there is less to make.
+        for (next_to, missing) in
             [(None, 3), (Some(1 << 38), 2), (Some(AT << 1), 1), (Some(AT + 0x1000), 0)]
         {
-            if let Some(at) = beside {
+            if let Some(at) = next_to {
                 change(space, at, EntryChange::Set(far, Attrs::USER_RW)).unwrap();
             }
             let before = settled();
@@ -237,7 +237,7 @@ fn passing_the_locks_leaves_shared_tables() {
         // SAFETY: the page is this test's.
         let taken = unsafe { space.take_back(pages(AT, 1), &mut pending, |_| SweepChange::Clear) };
         assert_eq!(taken, Ok(None));
-        // SAFETY: nothing runs beside it.
+        // SAFETY: nothing runs concurrently.
         unsafe { space.pass_locks(pages(AT, 512), &mut pending) }.unwrap();
         pending.flush();
         assert!(sim.settle());
@@ -286,7 +286,7 @@ fn a_failed_fork_gives_many_copies_back() {
             true => Err(FrameError::NotOurs(Frame::default())),
             false => sim.alloc(0, Place::Local).map(Some),
         };
-        // SAFETY: each entry holds the reference of its frame, and nothing runs beside it.
+        // SAFETY: each entry holds the reference of its frame, and nothing runs concurrently.
         let failed = unsafe { space.fork_with(Asid(2), Some(&copies)) }.map(drop);
         assert!(failed.is_err());
         drop(failed);

@@ -129,9 +129,9 @@ fn every_allocation_fails_once<F: Format>() {
     let border = |tables: &Tables<F>| map(tables, (1 << 39) - 0x1000, 2, 0);
     let wide = if levels == 4 { 6 } else { 7 };
     assert_eq!(sweep(false, nothing, border), wide);
-    // Beside an existing page, which stays.
-    let beside = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
-    assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), beside), 2);
+    // Next to an existing page, which stays.
+    let next_to = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
+    assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), next_to), 2);
 
     // Splits of one step, and of two.
     let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();

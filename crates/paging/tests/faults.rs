@@ -1,5 +1,5 @@
-//! Page faults beside calls that change their records and sweep the range, under the deterministic
-//! driver; and mutants, each with one step left out.
+//! Page faults concurrent with calls that change their records and sweep the range, under the
+//! deterministic driver; and mutants, each with one step left out.
 
 mod common;
 
@@ -11,7 +11,7 @@ use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Kept<T> = std::mem::ManuallyDrop<T>;
+type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
 /// An upper bound: a mutant takes far fewer.
@@ -22,7 +22,7 @@ const LEFT: &str = "a page is left in a swept range";
 
 /// The order of steps in a run, and the calls that it makes.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum FaultOrder {
     Right,
     /// The fault looks for the last time before it has the lock.
     LooksEarly,
@@ -56,7 +56,13 @@ fn config() -> Config {
 }
 
 /// Maps a page if the record is still the one that it saw; stores to it then.
-fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, at: VirtAddr) {
+fn fault<G: Concurrent>(
+    sim: &Sim,
+    space: &Space<G>,
+    record: &Record,
+    way: FaultOrder,
+    at: VirtAddr,
+) {
     let seen = record.look();
     if !seen.is_multiple_of(2) {
         return;
@@ -65,7 +71,7 @@ fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, 
     let guard = G::pin();
     let early = record.look();
     let decide = |found| {
-        let now = if way == Way::LooksEarly { early } else { record.look() };
+        let now = if way == FaultOrder::LooksEarly { early } else { record.look() };
         match found {
             None if now == seen => (EntryChange::Set(frame, Attrs::USER_RW), true),
             _ => (EntryChange::Keep, false),
@@ -81,12 +87,18 @@ fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, 
 }
 
 /// Makes a hole of the range, and ends it again.
-fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, range: VirtRange) {
+fn hole<G: Concurrent>(
+    sim: &Sim,
+    space: &Space<G>,
+    record: &Record,
+    way: FaultOrder,
+    range: VirtRange,
+) {
     let mut gone = Vec::new();
-    if way != Way::SweepsFirst {
+    if way != FaultOrder::SweepsFirst {
         record.add_one();
     }
-    if way == Way::SkipsAbsent {
+    if way == FaultOrder::SkipsAbsent {
         space.unmap_own(range, |page| gone.push(page.frame)).unwrap().flush();
     } else {
         let mut pending = space.no_flush();
@@ -94,7 +106,7 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
         assert_eq!(space.sweep_own(range, &mut pending, clear), Ok(None));
         pending.flush();
     }
-    if way == Way::SweepsFirst {
+    if way == FaultOrder::SweepsFirst {
         record.add_one();
     }
     sim.check_flushed(space.root(), Some(Asid(1)), range);
@@ -107,9 +119,9 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
 
 /// Two CPUs fault on the same pages of several tables, while a third makes a hole of them again and
 /// again. Tables come and go.
-fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Failure> {
+fn faults<G: Concurrent>(config: Config, seed: u64, way: FaultOrder) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
     let activate = || {
         space.activate_own();
@@ -130,24 +142,24 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Fail
     };
     seeded(&sim, seed, vec![program(0), program(1), Box::new(call)])?;
     sim.on_cpu(0, || {
-        hole(&sim, &space, &record, Way::Right, range);
+        hole(&sim, &space, &record, FaultOrder::Right, range);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
         sim.check_ways_flushed(space.root(), space.space(), range);
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(&sim, &shared)?)
 }
 
 #[test]
 fn no_page_is_left_in_a_swept_range() {
-    right(SEEDS, |seed| faults::<Grace>(config(), seed, Way::Right));
+    right(SEEDS, |seed| faults::<Grace>(config(), seed, FaultOrder::Right));
     let config = Config { faults_drop: false, ..config() };
-    right(SEEDS, |seed| faults::<Grace>(config, seed, Way::Right));
+    right(SEEDS, |seed| faults::<Grace>(config, seed, FaultOrder::Right));
 }
 
 /// Asserts that some seed leaves a page.
-fn leaves_a_page(way: Way) {
+fn leaves_a_page(way: FaultOrder) {
     let failure = explore(MANY, |seed| faults::<Grace>(config(), seed, way));
     let message = failure.expect_err("the mutant was not caught").to_string();
     assert!(message.contains(LEFT), "{message}");
@@ -155,17 +167,17 @@ fn leaves_a_page(way: Way) {
 
 #[test]
 fn a_look_before_the_lock_is_caught() {
-    leaves_a_page(Way::LooksEarly);
+    leaves_a_page(FaultOrder::LooksEarly);
 }
 
 #[test]
 fn a_sweep_without_the_locks_of_empty_tables_is_caught() {
-    leaves_a_page(Way::SkipsAbsent);
+    leaves_a_page(FaultOrder::SkipsAbsent);
 }
 
 #[test]
 fn a_sweep_before_the_record_is_caught() {
-    leaves_a_page(Way::SweepsFirst);
+    leaves_a_page(FaultOrder::SweepsFirst);
 }
 
 /// A fault has the lock of its table and is about to replace a page, while its space forks to the
@@ -184,7 +196,7 @@ fn a_page_is_replaced_beside_a_fork() {
             frame
         });
         space.map_own(pages(AT, 1), old, read).unwrap();
-        (Kept::new(space), old, new)
+        (Leaked::new(space), old, new)
     });
     let activate = |space: &Space<Grace>| space.activate_own();
     let load = || sim.load_own(virt(AT)).unwrap();
@@ -211,21 +223,21 @@ fn a_page_is_replaced_beside_a_fork() {
         activate(&space);
         wait_for(&locked);
         let child = space.fork_own(Asid(2), false);
-        let child = Kept::new(child);
+        let child = Leaked::new(child);
         activate(&child);
         assert_eq!(load(), 1);
         forked.store(1, SeqCst);
         wait_for(&replaced);
         assert_eq!(load(), 2, "the child reads a frame that was given back");
         activate(&space);
-        drop(Kept::into_inner(child));
+        drop(Leaked::into_inner(child));
     };
     seeded(&sim, 1, vec![Box::new(forks), Box::new(faults)]).unwrap();
     sim.on_cpu(0, || {
         space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         [old, new].into_iter().for_each(|frame| release(&sim, frame));
         assert!(sim.settle());
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     all_given_back(&sim, &shared).unwrap();
 }

@@ -83,7 +83,7 @@ fn a_table_that_is_gone_is_made_again() {
     });
 }
 
-/// The absent pages of a range, in and without a lowest table, and beside a large page.
+/// The absent pages of a range, in and without a lowest table, and next to a large page.
 #[test]
 fn absent_pages_of_a_range() {
     on_machine(1, 2048, |sim, shared| {

@@ -53,7 +53,7 @@ fn machine<F: OnSim>(cpus: usize, seed: u64) -> (Sim, Arc<Paging<Sim, F>>) {
     machine_of(Config { cpus, frames: 1024 + 64, speculation, checks, ..Config::default() })
 }
 
-/// Logs, copies and compares, beside the guest. At the end the large page is whole again.
+/// Logs, copies and compares, while the guest runs. At the end the large page is whole again.
 fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
     let (sim, paging) = machine::<F>(WRITERS + 1, seed);
     let (tables, block) = sim.on_cpu(0, || {

@@ -135,7 +135,7 @@ fn a_panic_of_a_decision_changes_nothing() {
     });
 }
 
-/// The value that `decide` returned beside the change is dropped with no lock held.
+/// The value that `decide` returned with the change is dropped with no lock held.
 #[test]
 fn a_value_that_is_dropped_on_an_error_may_change_the_tables() {
     struct Unmaps<'s>(&'s Space);

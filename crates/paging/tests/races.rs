@@ -10,7 +10,7 @@ use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, seeded};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Kept<T> = std::mem::ManuallyDrop<T>;
+type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
 /// An upper bound: a mutant takes far fewer.
@@ -61,14 +61,18 @@ fn load(sim: &Sim, at: VirtAddr) -> u64 {
 
 /// Ends a run: the address space is active on no CPU. All that was retired is freed; one table is
 /// left, then none.
-fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> Result<(), Failure> {
+fn finish<G: Concurrent>(
+    sim: &Sim,
+    shared: &Shared,
+    space: Leaked<Space<G>>,
+) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
         assert_eq!(tables(sim), 1, "empty tables stay");
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         sim.check_flushed(space.root(), space.space(), all);
         sim.check_ways_flushed(space.root(), space.space(), all);
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(sim, shared)?)
 }
@@ -81,7 +85,7 @@ fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
 
 fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let owner = |cpu: u64| {
         let (sim, space) = (&sim, &space);
         Box::new(move || {
@@ -173,7 +177,7 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let large = block(&sim, 9);
         space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
-        (Kept::new(space), large)
+        (Leaked::new(space), large)
     });
     let (piece, other) = (pages(0x20_7000, 2), virt(0x20_1000));
     let splitter = || {
@@ -240,7 +244,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         drop(failed);
         let failed = users[0].map_own(at, unused_block(), Attrs::KERNEL_RW);
         assert_eq!(refused(failed), Error::Kernel(at.start()));
-        (Kept::new(kernel), Kept::new(users))
+        (Leaked::new(kernel), Leaked::new(users))
     });
     let turn = std::sync::atomic::AtomicU32::new(0);
     let is = |value: u32| {
@@ -283,7 +287,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         assert!(sim.settle());
         assert_eq!(tables(&sim), 4);
     });
-    sim.on_cpu(0, || drop((Kept::into_inner(users), Kept::into_inner(kernel))));
+    sim.on_cpu(0, || drop((Leaked::into_inner(users), Leaked::into_inner(kernel))));
     Ok(all_given_back(&sim, &shared)?)
 }
 
@@ -303,7 +307,7 @@ fn deferred_flushes_are_done_later() {
     let space = sim.on_cpu(1, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         activate(&space);
-        Kept::new(space)
+        Leaked::new(space)
     });
     sim.on_cpu(0, || {
         let ranges = [pages(0x1000, 1), pages(0x4000_0000, 2), pages(0x7f_ffff_f000, 1)];
@@ -331,7 +335,8 @@ fn deferred_flushes_are_done_later() {
 fn joined_deferred_flushes_are_all_done() {
     let (sim, shared) =
         machine_of::<X86_64L4>(Config { cpus: 2, frames: 4096, ..Config::default() });
-    let space = sim.on_cpu(0, || Kept::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let space =
+        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
     // A large page, a small one, and one that is alone in its tables.
     let kinds = [pages(0x20_0000, 512), pages(0x80_5000, 1), pages(0x7f_ffff_e000, 1)];
     // These keep the tables of the first two alive.
@@ -387,7 +392,7 @@ fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let frame = block(&sim, 0);
         space.map_own(range, frame, Attrs::USER_RW).unwrap();
-        (Kept::new(space), frame)
+        (Leaked::new(space), frame)
     });
     let (mut wrote, mut dirty) = (false, false);
     let changer = || {
@@ -420,7 +425,7 @@ fn come_and_go(seed: u64) -> Result<(), Failure> {
     let checks = Checks { freed_cached: true, ..config().checks };
     let (sim, shared) =
         machine_of::<X86_64L4>(Config { cpus: 2, speculation: 1000, checks, ..config() });
-    let space = |asid| Kept::new(Space::<Grace>::user(&shared, Asid(asid), None).unwrap());
+    let space = |asid| Leaked::new(Space::<Grace>::user(&shared, Asid(asid), None).unwrap());
     let (first, second) = sim.on_cpu(0, || (space(1), space(2)));
     let (range, neighbour) = (pages(AT, 1), pages(AT + 0x1000, 1));
     // The tables stay, so the flush comes right after the entry is cleared.
@@ -452,7 +457,7 @@ fn come_and_go(seed: u64) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         first.unmap_own(neighbour, |_| ()).unwrap().flush();
         release(&sim, stays);
-        drop(Kept::into_inner(second));
+        drop(Leaked::into_inner(second));
     });
     finish(&sim, &shared, first)
 }

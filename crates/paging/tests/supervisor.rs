@@ -216,7 +216,7 @@ fn no_access_of_the_kernel_faults() {
             (tables, block(&sim, F::PAGE.order()))
         });
         let range = pages_of::<F>(BASE, 1);
-        let beside = pages_of::<F>(BASE + F::PAGE.bytes(), 1);
+        let next_to = pages_of::<F>(BASE + F::PAGE.bytes(), 1);
         // The CPUs take turns.
         let turns = AtomicUsize::new(0);
         let turn = |number: usize| {
@@ -236,8 +236,8 @@ fn no_access_of_the_kernel_faults() {
             load(range.start()).unwrap();
             next();
             turn(4);
-            tables.flush_page_here(beside.start(), F::PAGE);
-            load(beside.start()).unwrap();
+            tables.flush_page_here(next_to.start(), F::PAGE);
+            load(next_to.start()).unwrap();
             next();
             turn(6);
             load(range.start()).unwrap();
@@ -249,10 +249,10 @@ fn no_access_of_the_kernel_faults() {
             next();
             turn(3);
             tables.unmap_own(range, |_| ()).unwrap().flush();
-            tables.map_own(beside, frame, Attrs::USER_RW).unwrap();
+            tables.map_own(next_to, frame, Attrs::USER_RW).unwrap();
             next();
             turn(5);
-            let pending = tables.unmap_own(beside, |_| ()).unwrap().defer();
+            let pending = tables.unmap_own(next_to, |_| ()).unwrap().defer();
             assert_eq!(pending.tables(), usize::from(F::LEVELS) - 1);
             map(&tables, range, frame, KERNELS).unwrap();
             next();

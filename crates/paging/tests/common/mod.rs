@@ -16,6 +16,8 @@ use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[allow(unused_imports, reason = "the unit tests have no prelude of `std`")]
+use std::{boxed::Box, vec::Vec};
 
 pub(crate) type Space<G = Grace> = PageTables<Sim, X86_64L4, G>;
 pub(crate) type Shared = Arc<Paging<Sim, X86_64L4>>;

@@ -1,4 +1,4 @@
-//! Large pages that are pinned beside a fork, and moves when memory is out.
+//! Large pages that are pinned during a fork, and moves when memory is out.
 
 use super::*;
 
