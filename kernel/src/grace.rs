@@ -3,11 +3,11 @@
 
 use crate::cpu::area;
 use crate::machine::Kernel;
-use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
 use machine::{IrqOff, Irqs, MAX_CPUS};
 
 static SHARED: Shared = Shared::new();
-static SLOTS: [Slot; MAX_CPUS] = [const { Slot::new() }; MAX_CPUS];
+static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 
 /// The CPUs of this kernel, for the engine.
 #[derive(Clone, Copy, Debug)]

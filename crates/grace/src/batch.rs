@@ -28,7 +28,7 @@ const SPARES: usize = 2;
 
 /// A retired piece.
 #[derive(Clone, Copy)]
-pub(crate) struct Item {
+pub(crate) struct RetiredPiece {
     pub(crate) ptr: NonNull<()>,
     pub(crate) free: unsafe fn(NonNull<()>),
 }
@@ -41,7 +41,7 @@ pub(crate) struct Block {
     /// cache.
     freed: usize,
     len: usize,
-    items: [MaybeUninit<Item>; BATCH],
+    items: [MaybeUninit<RetiredPiece>; BATCH],
 }
 
 impl Block {
@@ -99,7 +99,7 @@ impl List {
 
     /// Adds a piece to the last block if it has room. All pieces of that block then wait for
     /// `target`.
-    fn add(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
+    fn add(&mut self, item: RetiredPiece, target: impl FnOnce() -> u64) -> bool {
         let Some((_, mut last)) = self.ends else { return false };
         // SAFETY: this list owns its blocks.
         let block = unsafe { last.as_mut() };
@@ -170,7 +170,7 @@ impl Batches {
     }
 
     /// Adds a piece. Returns `false` if there is no memory for it.
-    pub(crate) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn push(&mut self, item: RetiredPiece, target: impl FnOnce() -> u64) -> bool {
         let Some(mut open) = self.open.or_else(|| self.begin()) else {
             return self.closed.add(item, target);
         };
@@ -226,7 +226,7 @@ impl Batches {
     }
 
     /// Removes a piece whose grace period is over.
-    pub(crate) fn pop_due(&mut self, done: u64) -> Option<Item> {
+    pub(crate) fn pop_due(&mut self, done: u64) -> Option<RetiredPiece> {
         let (mut first, last) = self.closed.ends?;
         // SAFETY: this list owns its blocks.
         let block = unsafe { first.as_mut() };

@@ -8,16 +8,16 @@
 //! Most deferred functions do not free a piece. Each is a token for a batch of pieces, which the
 //! thread that retired them frees: see [`home`].
 
-mod home;
+mod thread_batches;
 
-use crate::batch::Item;
+use crate::batch::RetiredPiece;
 use crate::{Concurrent, Reclaim};
 use core::ptr::NonNull;
-use home::{Added, Home, Left, Token};
 use std::thread_local;
+use thread_batches::{AddOutcome, BatchToken, LeftBatch, ThreadBatches};
 
 thread_local! {
-    static HOME: Home = Home::new();
+    static HOME: ThreadBatches = ThreadBatches::new();
 }
 
 /// The largest number of deferred functions in one of the collector's bags. A guard or a flush runs
@@ -27,20 +27,21 @@ const BAG: usize = 64;
 /// Frees a batch. This thread collects no other batch meanwhile.
 ///
 /// # Safety
-/// As for [`Left::free`].
-unsafe fn free_quietly(left: Left) {
+/// As for [`LeftBatch::free`].
+unsafe fn free_quietly(left: LeftBatch) {
     let mut left = Some(left);
     // SAFETY: the caller's promise.
-    let free = |left: &mut Option<Left>| unsafe { left.take().into_iter().for_each(|l| l.free()) };
+    let free =
+        |left: &mut Option<LeftBatch>| unsafe { left.take().into_iter().for_each(|l| l.free()) };
     let done = HOME.try_with(|home| home.freeing(|| free(&mut left)));
     if done.is_err() {
-        // The thread is ending: its `Home` is gone, and cannot collect.
+        // The thread is ending: its `ThreadBatches` is gone, and cannot collect.
         free(&mut left);
     }
 }
 
 /// The thread ends.
-impl Drop for Home {
+impl Drop for ThreadBatches {
     fn drop(&mut self) {
         if !self.is_empty() {
             Epoch::pin().hand_over(self);
@@ -104,7 +105,7 @@ impl EpochGuard {
     /// to wait for those threads. May allocate, and may run a few hundred deferred frees. It runs
     /// none if it is called from a free.
     pub fn flush(&self) {
-        // The `Home` of a thread that is ending may be gone. Then it holds no pieces.
+        // The `ThreadBatches` of a thread that is ending may be gone. Then it holds no pieces.
         let nested = HOME.try_with(|home| {
             self.hand_over(home);
             home.is_collecting()
@@ -118,7 +119,7 @@ impl EpochGuard {
     }
 
     /// Hands this thread's pieces over, batch by batch, to be freed by any thread.
-    fn hand_over(&self, home: &Home) {
+    fn hand_over(&self, home: &ThreadBatches) {
         for (n, left) in home.leave().enumerate() {
             if n > 0 {
                 self.seal();
@@ -141,7 +142,7 @@ impl EpochGuard {
 
     /// Defers the token of a full batch, and frees this thread's batches that are due.
     #[cold]
-    fn closed(&self, home: &Home, token: Token) {
+    fn closed(&self, home: &ThreadBatches, token: BatchToken) {
         self.0.defer(move || token.pass());
         // A flush passes on one of the collector's bags, which another thread may take. A bag has
         // two kilobytes, however few functions are in it.
@@ -171,13 +172,13 @@ unsafe impl Reclaim for Epoch {
 
     #[inline]
     unsafe fn retire(guard: &EpochGuard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        let kept = HOME.try_with(|home| match home.add(Item { ptr, free }) {
-            Added::Open => true,
-            Added::Closed(token) => {
+        let kept = HOME.try_with(|home| match home.add(RetiredPiece { ptr, free }) {
+            AddOutcome::Open => true,
+            AddOutcome::Closed(token) => {
                 guard.closed(home, token);
                 true
             }
-            Added::NoMemory => false,
+            AddOutcome::NoMemory => false,
         });
         if kept != Ok(true) {
             // SAFETY: the caller promises that no later guard reaches `ptr`, and that `free(ptr)`

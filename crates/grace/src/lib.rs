@@ -19,8 +19,8 @@
 //! The module [`period`] numbers the grace periods of `Quiescent`. It also serves for TLBs, where a
 //! TLB flush is the quiescent state.
 //!
-//! [`Concurrent`] marks the engines whose guards protect readers that run beside a writer. Code
-//! that allows such readers requires it, so `Single` cannot be used there by mistake.
+//! [`Concurrent`] marks the engines whose guards protect readers that run concurrently with a
+//! writer. Code that allows such readers requires it, so `Single` cannot be used there by mistake.
 //!
 //! # The promise of a guard
 //!
@@ -45,8 +45,8 @@
 //! that other threads deferred. A hosted program can tolerate both. Code that runs in interrupts
 //! needs an engine that does neither: `Quiescent`, whose guards cost two plain stores.
 //!
-//! The files: `period`, `quiescent`, `epoch` (and in `epoch/home` how memory returns to its
-//! thread), `single`, and `sole`: one user at a time.
+//! The files: `period`, `quiescent`, `epoch` (and in `epoch/thread_batches` how memory returns to
+//! its thread), `single`, and `sole`: one user at a time.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -146,13 +146,13 @@ pub unsafe trait Reclaim: 'static {
     }
 }
 
-/// An engine whose guards protect readers that run beside a writer.
+/// An engine whose guards protect readers that run concurrently with a writer.
 ///
 /// # Safety
 ///
 /// The three points of the [crate documentation](crate#the-promise-of-a-guard) hold.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no readers beside a writer",
+    message = "`{Self}` has no readers concurrent with a writer",
     label = "an engine for one owner",
     note = "name an engine with grace periods, such as `Epoch` in `MapleTree<E, Epoch>`, or be \
             the only owner: `get_mut` and `RangeMap` need no lock"

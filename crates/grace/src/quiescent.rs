@@ -1,9 +1,8 @@
 //! The engine for kernels: quiescent states of CPUs.
 //!
-//! A section belongs to a CPU and costs two plain stores to that CPU's own memory. Readers execute
-//! no fence and no atomic instruction. Instead, each CPU regularly reports a *quiescent state*,
-//! from its timer interrupt or its idle loop: it is in no section. When all CPUs have done so, no
-//! CPU holds a pointer from before.
+//! A section belongs to a CPU and costs two plain stores to that CPU's own memory. Each CPU
+//! regularly reports a *quiescent state*, from its timer interrupt or its idle loop: it is in no
+//! section. When all CPUs have done so, no CPU holds a pointer from before.
 //!
 //! # Grace periods
 //! [`period`](crate::period) numbers the grace periods. A CPU passes one when it reports a
@@ -34,7 +33,7 @@
 
 mod chain;
 
-use crate::batch::{Batches, Item};
+use crate::batch::{Batches, RetiredPiece};
 use crate::period::{CpuGracePeriods, GracePeriods};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
@@ -49,13 +48,6 @@ use core::sync::atomic::AtomicBool;
 pub const BATCH: usize = crate::batch::BATCH;
 
 /// The part of the engine's state that all CPUs share; see [`Domain`].
-///
-/// ```
-/// use grace::quiescent::{Shared, Slot};
-/// static SHARED: Shared = Shared::new();
-/// static SLOTS: [Slot; 4] = [const { Slot::new() }; 4];
-/// assert_eq!(SHARED.lost() + SLOTS.len() as u64, 4);
-/// ```
 #[derive(Debug)]
 pub struct Shared {
     periods: GracePeriods,
@@ -71,7 +63,7 @@ pub struct Shared {
 /// A dropped slot leaks the pieces that wait in it. Neither this nor [`Shared`] has a use outside
 /// of [`Domain::with`], which is the host's.
 #[repr(align(128))]
-pub struct Slot {
+pub struct CpuSlot {
     passed: CpuGracePeriods,
     /// The number of open sections on this CPU. Only this CPU uses it.
     depth: AtomicUsize,
@@ -82,9 +74,9 @@ pub struct Slot {
 
 // SAFETY: only the slot's own CPU touches `batches`, under `Domain::exclusive`. Their pieces may be
 // freed on any CPU.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for CpuSlot {}
 // SAFETY: as above.
-unsafe impl Send for Slot {}
+unsafe impl Send for CpuSlot {}
 
 impl Shared {
     constant! {
@@ -104,11 +96,11 @@ impl Shared {
     }
 }
 
-impl Slot {
+impl CpuSlot {
     constant! {
         /// For a CPU that has not started. It counts as idle.
         pub fn new() -> Self {
-            Slot {
+            CpuSlot {
                 passed: CpuGracePeriods::new(),
                 depth: AtomicUsize::new(0),
                 reclaiming: AtomicBool::new(false),
@@ -118,7 +110,7 @@ impl Slot {
     }
 }
 
-impl Slot {
+impl CpuSlot {
     /// Whether a section is open on the slot's CPU. Exact on that CPU itself; other CPUs may see an
     /// old value.
     #[inline]
@@ -128,9 +120,9 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for CpuSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("passed", &self.passed).finish_non_exhaustive()
+        f.debug_struct("CpuSlot").field("passed", &self.passed).finish_non_exhaustive()
     }
 }
 
@@ -138,12 +130,12 @@ impl fmt::Debug for Slot {
 #[derive(Clone, Copy, Debug)]
 pub struct Periods<'a> {
     shared: &'a Shared,
-    slots: &'a [Slot],
+    slots: &'a [CpuSlot],
 }
 
 impl<'a> Periods<'a> {
     /// Combines the parts. Each part belongs to one state only.
-    pub fn new(shared: &'a Shared, slots: &'a [Slot]) -> Self {
+    pub fn new(shared: &'a Shared, slots: &'a [CpuSlot]) -> Self {
         Periods { shared, slots }
     }
 }
@@ -152,12 +144,12 @@ impl<'a> Periods<'a> {
 /// not protect.
 ///
 /// ```
-/// use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+/// use grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
 ///
 /// /// A kernel with one CPU and no interrupts.
 /// struct Kernel;
 /// static SHARED: Shared = Shared::new();
-/// static SLOTS: [Slot; 1] = [Slot::new()];
+/// static SLOTS: [CpuSlot; 1] = [CpuSlot::new()];
 ///
 /// // SAFETY: there is one CPU, and nothing interrupts it.
 /// unsafe impl Domain for Kernel {
@@ -291,14 +283,12 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     }
 
     unsafe fn retire(_: &QuiescentGuard<D>, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        let _exclusive = D::exclusive();
+        let (_exclusive, piece) = (D::exclusive(), RetiredPiece { ptr, free });
         D::with(|periods| {
             let target = || periods.shared.periods.target();
+            let batches = &periods.slots[D::cpu()].batches;
             // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
-            let kept = periods.slots[D::cpu()]
-                .batches
-                .with_mut(|batches| unsafe { (*batches).push(Item { ptr, free }, target) });
-            if !kept {
+            if !batches.with_mut(|batches| unsafe { (*batches).push(piece, target) }) {
                 // Relaxed: a statistic.
                 periods.shared.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -422,7 +412,7 @@ impl<D: Domain> Quiescent<D> {
                     })
                 })
             };
-            let Some(Item { ptr, free }) = due else { break };
+            let Some(RetiredPiece { ptr, free }) = due else { break };
             // SAFETY: promised at `retire`. Its grace period is over, and it has left its batch.
             unsafe { free(ptr) };
             freed += 1;
@@ -487,7 +477,7 @@ fn too_many() -> ! {
 }
 
 /// Reports a quiescent state of this CPU.
-fn pass(periods: Periods<'_>, slot: &Slot) {
+fn pass(periods: Periods<'_>, slot: &CpuSlot) {
     let numbers = &periods.shared.periods;
     let begun = numbers.begin();
     numbers.end(&slot.passed, begun);
@@ -495,7 +485,7 @@ fn pass(periods: Periods<'_>, slot: &Slot) {
 
 /// Makes this CPU active. The section that causes it has not looked at anything yet.
 #[cold]
-fn idle_exit(periods: Periods<'_>, slot: &Slot) {
+fn idle_exit(periods: Periods<'_>, slot: &CpuSlot) {
     slot.passed.idle_exit();
     pass(periods, slot);
 }

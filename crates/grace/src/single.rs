@@ -1,4 +1,4 @@
-//! The engine for structures with one owner: no reader runs beside the writer.
+//! The engine for structures with one owner: no reader is concurrent with the writer.
 
 use crate::Reclaim;
 use core::ptr::NonNull;
@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 /// No concurrent readers: retiring frees at once.
 ///
 /// It is not [`Concurrent`](crate::Concurrent), so a structure that requires that bound cannot let
-/// a reader run beside a writer with it.
+/// a reader run concurrently with a writer with it.
 ///
 /// Cost: a guard costs nothing, and retiring costs the free itself.
 ///
@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Single;
 
-/// The guard of [`Single`]. It protects nothing, since no writer runs beside its holder.
+/// The guard of [`Single`]. It protects nothing, since no writer is concurrent with its holder.
 ///
 /// ```
 /// use grace::{Reclaim, Single, SingleGuard};

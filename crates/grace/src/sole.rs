@@ -1,9 +1,9 @@
 //! One user at a time: a structure that usually has one user lets its writer change memory in
 //! place, and defers nothing, until a second user comes.
 //!
-//! Readers that run beside a writer have a price: the writer copies what it changes, and frees the
+//! Readers concurrent with a writer have a price: the writer copies what it changes, and frees the
 //! old copy after a grace period. Most address spaces have one thread and no such readers. A
-//! [`Sole`] beside the structure knows whether one *place* alone uses it.
+//! [`Sole`] next to the structure knows whether one *place* alone uses it.
 //!
 //! # Places
 //! A place is a CPU or a thread whose guards never interleave: a guard is taken while another one
@@ -25,9 +25,9 @@
 //! The writer finds another place's state if its thread has moved: it makes it shared.
 //!
 //! # Why it is correct
-//! *No access runs beside a write in place.* An access of `p` does not, because it is at the same
-//! place. An access elsewhere comes after its own step to shared, or finds shared. Let a write in
-//! place begin later.
+//! *No access is concurrent with a write in place.* An access of `p` is not, because it is at the
+//! same place. An access elsewhere comes after its own step to shared, or finds shared. Let a write
+//! in place begin later.
 //!
 //! - Then the writer has stored waiting(`p`), and a grace period has passed since. An access whose
 //!   guard is older has ended, and happens before the write ([`Reclaim::is_over`]).
@@ -80,8 +80,8 @@ pub struct Sole<R> {
     _engine: PhantomData<fn() -> R>,
 }
 
-/// When the writer tries to be alone again. The writer alone uses it, so it belongs beside what the
-/// writer writes.
+/// When the writer tries to be alone again. The writer alone uses it, so it belongs next to what
+/// the writer writes.
 #[derive(Debug)]
 pub struct Tries {
     /// Writes until the next try.
@@ -214,7 +214,7 @@ impl<R: Reclaim> Sole<R> {
 
     /// The writer calls this under a guard and its lock before each write. If it returns `Some`,
     /// nothing else accesses the structure until the value is dropped, which must happen under the
-    /// same guard. If `None`, readers may run beside the write.
+    /// same guard. If `None`, readers may be concurrent with the write.
     ///
     /// `tries` belongs to this structure.
     #[inline(always)]

@@ -19,7 +19,7 @@ use std::thread;
 const WRITES: usize = if cfg!(miri) { 150 } else { 100_000 };
 const KEY: usize = 0x5ca1_ab1e;
 
-/// A number and its check. Not atomic, so a free beside a read is a data race.
+/// A number and its check. Not atomic, so a free concurrent with a read is a data race.
 struct Node {
     number: usize,
     check: usize,

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 
 /// The pieces of a batch, and an upper bound of the pieces that wait for a thread: see
-/// `epoch/home.rs`.
+/// `epoch/thread_batches.rs`.
 const BATCH: usize = 62;
 const MAY_WAIT: usize = 10 * BATCH;
 /// A guard runs the functions of eight of the collector's bags.
@@ -62,7 +62,7 @@ fn the_pieces_of_an_idle_thread_are_bounded() {
         let _ = ends.recv();
     });
     wait.recv().unwrap();
-    assert_eq!(pins(128 * 100), 0, "nothing is freed beside an older guard");
+    assert_eq!(pins(128 * 100), 0, "nothing is freed under an older guard");
     drop(guard);
     // Only guards: this thread neither flushes nor retires.
     let most = pins(128 * 400);

@@ -1,5 +1,5 @@
 //! Numbered grace periods under loom, as TLBs use them. A page is unmapped and reused while another
-//! CPU translates: with a CPU that ticks, a CPU that was idle, and a broadcast beside an unmap. The
+//! CPU translates: with a CPU that ticks, a CPU that was idle, and a broadcast during an unmap. The
 //! mutants do one step wrong or leave it out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --test period_loom`
@@ -75,7 +75,7 @@ struct Cpu {
 
 /// The order of the steps of a tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Tick {
+enum TickOrder {
     Right,
     EndsBeforeFlush,
     BeginsAfterFlush,
@@ -83,7 +83,7 @@ enum Tick {
 
 /// When a CPU that was idle flushes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Back {
+enum IdleExit {
     Always,
     IfBegunMeanwhile,
     Never,
@@ -95,7 +95,7 @@ impl Cpu {
     fn start(machine: &Arc<Machine>) -> Cpu {
         let mut cpu = Cpu { machine: machine.clone(), cached: false, flushed: 0 };
         cpu.passed().idle_exit();
-        cpu.tick(Tick::Right);
+        cpu.tick(TickOrder::Right);
         cpu
     }
 
@@ -118,47 +118,47 @@ impl Cpu {
         }
     }
 
-    fn tick(&mut self, tick: Tick) {
+    fn tick(&mut self, tick: TickOrder) {
         let machine = self.machine.clone();
-        if tick == Tick::BeginsAfterFlush {
+        if tick == TickOrder::BeginsAfterFlush {
             self.cached = false;
             self.touch();
         }
         let begun = machine.periods.begin();
         let period = begun.period();
         match tick {
-            Tick::Right => {
+            TickOrder::Right => {
                 self.touch();
                 self.cached = false;
                 self.flushed = period;
                 self.touch();
                 machine.periods.end(self.passed(), begun);
             }
-            Tick::EndsBeforeFlush => {
+            TickOrder::EndsBeforeFlush => {
                 machine.periods.end(self.passed(), begun);
                 self.touch();
                 self.cached = false;
             }
-            Tick::BeginsAfterFlush => machine.periods.end(self.passed(), begun),
+            TickOrder::BeginsAfterFlush => machine.periods.end(self.passed(), begun),
         }
     }
 
     /// Becomes idle, and active again.
-    fn idle(&mut self, back: Back) {
+    fn idle(&mut self, back: IdleExit) {
         let machine = self.machine.clone();
         self.passed().idle_enter();
         self.fill();
-        if back == Back::IfBegunMeanwhile {
+        if back == IdleExit::IfBegunMeanwhile {
             let cached = &mut self.cached;
             return machine.periods.rejoin(&machine.passed[1], self.flushed, || *cached = false);
         }
         self.passed().idle_exit();
         let begun = machine.periods.begin();
         let flush = match back {
-            Back::Always => true,
-            Back::IfBegunMeanwhile | Back::Never => false,
-            Back::IfBegunBeforeFence => begun.period() > self.flushed,
-            Back::IfDone => machine.periods.done() > self.flushed,
+            IdleExit::Always => true,
+            IdleExit::IfBegunMeanwhile | IdleExit::Never => false,
+            IdleExit::IfBegunBeforeFence => begun.period() > self.flushed,
+            IdleExit::IfDone => machine.periods.done() > self.flushed,
         };
         if flush {
             self.cached = false;
@@ -202,7 +202,7 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
     let machine = cpu.machine.clone();
     if !reused {
         let ended = (0..3).any(|_| {
-            cpu.tick(Tick::Right);
+            cpu.tick(TickOrder::Right);
             machine.advance(target)
         });
         assert!(ended);
@@ -214,7 +214,7 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
 
 /// One CPU unmaps while the other ticks. With `asks`, the ticking CPU also waits for a period of
 /// its own, and so may begin the period of the first.
-fn ticks(tick: Tick, asks: bool) {
+fn ticks(tick: TickOrder, asks: bool) {
     model((tick, asks), None, move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
@@ -235,7 +235,7 @@ fn ticks(tick: Tick, asks: bool) {
 }
 
 /// One CPU unmaps, and waits for the period or expedites it. The other is idle meanwhile.
-fn idles(back: Back, expedites: bool) {
+fn idles(back: IdleExit, expedites: bool) {
     model((back, expedites), None, move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
@@ -263,14 +263,14 @@ fn idles(back: Back, expedites: bool) {
 
 /// When the broadcaster begins the period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Expedite {
+enum ExpediteOrder {
     BeforeBroadcast,
     AfterBroadcast,
     Never,
 }
 
 /// One CPU unmaps while a third broadcasts. The second CPU answers, and may tick before.
-fn broadcasts(expedite: Expedite, ticks: bool) {
+fn broadcasts(expedite: ExpediteOrder, ticks: bool) {
     // With a tick there are millions of interleavings. All of them pass, in minutes.
     model((expedite, ticks), ticks.then_some(4), move || {
         let machine = Machine::new();
@@ -279,7 +279,7 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
             cpu.touch();
             cpu.answer();
             if ticks {
-                cpu.tick(Tick::Right);
+                cpu.tick(TickOrder::Right);
             }
             cpu.touch();
             cpu.answer();
@@ -289,7 +289,7 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
         let other = machine.clone();
         let broadcaster = thread::spawn(move || {
             let target = other.periods.target();
-            if expedite == Expedite::BeforeBroadcast {
+            if expedite == ExpediteOrder::BeforeBroadcast {
                 other.periods.expedite_start(target);
             }
             let passed = ticks && other.passed[1].has_passed(target);
@@ -299,7 +299,7 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
             }
             // Acquire: pairs with the Release in `Cpu::answer`.
             if passed || other.answer.load(Ordering::Acquire) == 1 {
-                if expedite == Expedite::AfterBroadcast {
+                if expedite == ExpediteOrder::AfterBroadcast {
                     other.periods.expedite_start(target);
                 }
                 other.periods.expedite_end(target);
@@ -333,7 +333,7 @@ fn an_end_that_another_has_seen() {
                 // A translation from before the unmap.
                 cpu.cached = true;
                 cpu.touch();
-                cpu.tick(Tick::Right);
+                cpu.tick(TickOrder::Right);
                 cpu.touch();
             }),
         ];
@@ -349,42 +349,42 @@ fn an_end_that_another_has_seen() {
 
 #[test]
 fn a_cpu_that_ticks() {
-    ticks(Tick::Right, false);
-    ticks(Tick::Right, true);
+    ticks(TickOrder::Right, false);
+    ticks(TickOrder::Right, true);
 }
 
 #[test]
 fn a_cpu_that_was_idle() {
     for expedites in [false, true] {
-        idles(Back::Always, expedites);
-        idles(Back::IfBegunMeanwhile, expedites);
+        idles(IdleExit::Always, expedites);
+        idles(IdleExit::IfBegunMeanwhile, expedites);
     }
 }
 
 #[test]
 fn a_broadcast_beside_an_unmap() {
-    [false, true].into_iter().for_each(|ticks| broadcasts(Expedite::BeforeBroadcast, ticks));
+    [false, true].into_iter().for_each(|ticks| broadcasts(ExpediteOrder::BeforeBroadcast, ticks));
 }
 
 #[test]
 fn wrong_orders_are_caught() {
-    caught(|| ticks(Tick::EndsBeforeFlush, false));
-    caught(|| ticks(Tick::BeginsAfterFlush, false));
+    caught(|| ticks(TickOrder::EndsBeforeFlush, false));
+    caught(|| ticks(TickOrder::BeginsAfterFlush, false));
     for expedites in [false, true] {
-        caught(|| idles(Back::Never, expedites));
-        caught(|| idles(Back::IfBegunBeforeFence, expedites));
-        caught(|| idles(Back::IfDone, expedites));
+        caught(|| idles(IdleExit::Never, expedites));
+        caught(|| idles(IdleExit::IfBegunBeforeFence, expedites));
+        caught(|| idles(IdleExit::IfDone, expedites));
     }
-    caught(|| broadcasts(Expedite::AfterBroadcast, false));
-    caught(|| broadcasts(Expedite::Never, false));
+    caught(|| broadcasts(ExpediteOrder::AfterBroadcast, false));
+    caught(|| broadcasts(ExpediteOrder::Never, false));
 }
 
 #[test]
 fn fences_left_out_are_caught() {
-    caught(|| without(Fence::Begin, || ticks(Tick::Right, false)));
-    caught(|| without(Fence::Begin, || idles(Back::IfBegunMeanwhile, true)));
-    caught(|| without(Fence::Target, || ticks(Tick::Right, true)));
-    caught(|| without(Fence::Advance, || idles(Back::IfBegunMeanwhile, false)));
-    caught(|| without(Fence::Expedite, || idles(Back::IfBegunMeanwhile, true)));
-    caught(|| without(Fence::Expedite, || broadcasts(Expedite::BeforeBroadcast, false)));
+    caught(|| without(Fence::Begin, || ticks(TickOrder::Right, false)));
+    caught(|| without(Fence::Begin, || idles(IdleExit::IfBegunMeanwhile, true)));
+    caught(|| without(Fence::Target, || ticks(TickOrder::Right, true)));
+    caught(|| without(Fence::Advance, || idles(IdleExit::IfBegunMeanwhile, false)));
+    caught(|| without(Fence::Expedite, || idles(IdleExit::IfBegunMeanwhile, true)));
+    caught(|| without(Fence::Expedite, || broadcasts(ExpediteOrder::BeforeBroadcast, false)));
 }

@@ -1,19 +1,21 @@
-//! The protocol of `Quiescent` under loom: a reader beside a writer, with CPUs that become idle and
-//! active. The mutants lack one fence.
+//! The protocol of `Quiescent` under loom: a reader concurrent with a writer, with CPUs that become
+//! idle and active. The mutants lack one fence.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
 //! quiescent_loom`
 #![cfg(loom)]
 
+#[path = "mutants/host.rs"]
+mod host;
 mod mutants;
 
 use grace::Reclaim;
 use grace::period::{Fence, without};
-use grace::quiescent::{BATCH, Domain, Periods, Quiescent, Shared, Slot};
+use grace::quiescent::BATCH;
+use host::Cpus;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use mutants::caught;
-use std::cell::RefCell;
 use std::ptr::NonNull;
 // Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
@@ -25,47 +27,19 @@ struct Piece {
 }
 
 struct State {
-    shared: Shared,
-    slots: [Slot; 2],
+    cpus: Arc<Cpus>,
     piece: Piece,
 }
 
-loom::thread_local! {
-    static HERE: RefCell<Option<(Arc<State>, usize)>> = RefCell::new(None);
-}
-
-struct Host;
-
-// SAFETY: each model gives every CPU to one thread.
-unsafe impl Domain for Host {
-    type Exclusive = ();
-    fn cpu() -> usize {
-        HERE.with(|here| here.borrow().as_ref().unwrap().1)
-    }
-    fn exclusive() {}
-    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
-        let state = HERE.with(|here| here.borrow().as_ref().unwrap().0.clone());
-        f(Periods::new(&state.shared, &state.slots))
-    }
-}
-
-type Grace = Quiescent<Host>;
+type Grace = host::Grace<true>;
 
 impl State {
     fn new() -> Arc<State> {
         Arc::new(State {
-            shared: Shared::new(),
-            slots: [Slot::new(), Slot::new()],
+            cpus: Cpus::new(),
             piece: Piece { linked: AtomicUsize::new(1), contents: UnsafeCell::new(7) },
         })
     }
-}
-
-fn on<T>(state: &Arc<State>, cpu: usize, f: impl FnOnce() -> T) -> T {
-    HERE.with(|here| *here.borrow_mut() = Some((state.clone(), cpu)));
-    let result = f();
-    HERE.with(|here| *here.borrow_mut() = None);
-    result
 }
 
 unsafe fn free(ptr: NonNull<()>) {
@@ -128,12 +102,12 @@ fn model(reader: Reader) {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = State::new();
         if !matches!(reader, Reader::ComesBack | Reader::TickWhileAway) {
-            on(&state, 1, || assert!(Grace::quiescent_state()));
+            state.cpus.on(1, || assert!(Grace::quiescent_state()));
         }
-        on(&state, 0, || assert!(Grace::quiescent_state()));
+        state.cpus.on(0, || assert!(Grace::quiescent_state()));
         let other = state.clone();
         let thread = loom::thread::spawn(move || {
-            on(&other, 1, || {
+            other.cpus.on(1, || {
                 match reader {
                     Reader::Announces | Reader::TickWhileAway => assert!(Grace::quiescent_state()),
                     Reader::Begins => {
@@ -158,11 +132,11 @@ fn model(reader: Reader) {
                 }
             });
         });
-        on(&state, 0, || writer(&state));
+        state.cpus.on(0, || writer(&state));
         thread.join().unwrap();
         // In the end the piece is freed.
-        on(&state, 1, || assert!(Grace::idle_enter()));
-        on(&state, 0, || {
+        state.cpus.on(1, || assert!(Grace::idle_enter()));
+        state.cpus.on(0, || {
             (0..3).for_each(|_| assert!(Grace::quiescent_state()));
             Grace::reclaim(usize::MAX);
             assert!(!Grace::is_pending());

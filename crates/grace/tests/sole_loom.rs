@@ -1,26 +1,26 @@
 //! The protocol of `Sole` under loom: a writer that changes a node in place if it is alone, and
-//! copies it if not, beside a reader on another CPU. The mutants leave out a step.
+//! copies it if not, while a reader runs on another CPU. The mutants leave out a step.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
 //! sole_loom`
 #![cfg(loom)]
 
+#[path = "mutants/host.rs"]
+mod host;
 mod mutants;
 
 use grace::Reclaim;
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use grace::sole::{Sole, Tries};
+use host::Cpus;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use mutants::caught;
-use std::cell::RefCell;
 use std::ptr::NonNull;
 // Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
 struct State {
-    shared: Shared,
-    slots: [Slot; 2],
+    cpus: Arc<Cpus>,
     sole: Sole<Grace>,
     tries: Tries,
     /// The node that readers find. A copy goes into the next.
@@ -28,39 +28,12 @@ struct State {
     nodes: [UnsafeCell<u32>; 3],
 }
 
-loom::thread_local! {
-    static HERE: RefCell<Option<(Arc<State>, usize)>> = RefCell::new(None);
-}
-
-struct Host;
-
-// SAFETY: each model gives every CPU to one thread, and nothing interrupts it.
-unsafe impl Domain for Host {
-    const PREEMPTED: bool = false;
-    type Exclusive = ();
-    fn cpu() -> usize {
-        HERE.with(|here| here.borrow().as_ref().unwrap().1)
-    }
-    fn exclusive() {}
-    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
-        let state = HERE.with(|here| here.borrow().as_ref().unwrap().0.clone());
-        f(Periods::new(&state.shared, &state.slots))
-    }
-}
-
-type Grace = Quiescent<Host>;
+type Grace = host::Grace<false>;
 
 // SAFETY: the cells are accessed only as the protocol allows, and loom checks that.
 unsafe impl Sync for State {}
 // SAFETY: as above.
 unsafe impl Send for State {}
-
-fn on<T>(state: &Arc<State>, cpu: usize, f: impl FnOnce() -> T) -> T {
-    HERE.with(|here| *here.borrow_mut() = Some((state.clone(), cpu)));
-    let result = f();
-    HERE.with(|here| *here.borrow_mut() = None);
-    result
-}
 
 /// What a model leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,20 +105,19 @@ fn model(shared: bool, without: Without) {
     builder.check(move || {
         runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = Arc::new(State {
-            shared: Shared::new(),
-            slots: [Slot::new(), Slot::new()],
+            cpus: Cpus::new(),
             sole: Sole::new(),
             tries: Tries::at_once(),
             current: AtomicUsize::new(0),
             nodes: [0; 3].map(|_| UnsafeCell::new(1)),
         });
         if shared {
-            (0..2).for_each(|cpu| on(&state, cpu, || look(&state, Without::Nothing)));
+            (0..2).for_each(|cpu| state.cpus.on(cpu, || look(&state, Without::Nothing)));
         }
-        on(&state, 0, || assert!(Grace::quiescent_state()));
+        state.cpus.on(0, || assert!(Grace::quiescent_state()));
         let other = state.clone();
         let reader = loom::thread::spawn(move || {
-            on(&other, 1, || {
+            other.cpus.on(1, || {
                 assert!(Grace::quiescent_state());
                 look(&other, without);
                 assert!(Grace::quiescent_state());
@@ -153,7 +125,7 @@ fn model(shared: bool, without: Without) {
                 assert!(Grace::idle_enter());
             });
         });
-        on(&state, 0, || {
+        state.cpus.on(0, || {
             let first = write(&state, 2, without);
             assert!(!(shared && first) || without == Without::Write);
             if shared {

@@ -3,7 +3,7 @@
 //! changed or freed too early.
 
 use grace::Reclaim;
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use maple::{Index, Nodes, SoleTree};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const CPUS: usize = 3;
 /// The engine of one test. It stays, like a static.
 struct Engine {
     shared: Shared,
-    slots: [Slot; CPUS],
+    slots: [CpuSlot; CPUS],
 }
 
 thread_local! {
@@ -44,7 +44,7 @@ type Tree = SoleTree<Arc<(Index, Index)>, Grace, Nodes>;
 
 impl Engine {
     fn new() -> &'static Engine {
-        let slots = [const { Slot::new() }; CPUS];
+        let slots = [const { CpuSlot::new() }; CPUS];
         Box::leak(Box::new(Engine { shared: Shared::new(), slots }))
     }
 

@@ -24,7 +24,7 @@
 use crate::cursor::Error;
 use crate::format::{Decoded, Flags, Format, Geometry, entry, is_grouped, start_at};
 use crate::lock::LOCKED;
-use crate::paging::Paging;
+use crate::shared::Paging;
 use crate::tables::PageTables;
 use crate::tags::Tagged;
 use alloc::sync::Arc;

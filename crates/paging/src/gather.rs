@@ -11,8 +11,8 @@
 
 use crate::cursor::leave_table;
 use crate::format::{Format, note, noted};
-use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
+use crate::shared::Paging;
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use core::ptr::{self, NonNull};
@@ -37,7 +37,7 @@ pub(crate) struct TlbGather {
     chain: Option<(Frame, Frame)>,
     /// Whether a table was unlinked, or left to others.
     pub(crate) tables: bool,
-    pub(crate) state: State,
+    pub(crate) state: GatherState,
     /// The tables of the chain.
     pub(crate) unlinked: u32,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.
@@ -47,7 +47,7 @@ pub(crate) struct TlbGather {
 bitflags::bitflags! {
     /// What is in effect while a flush gathers. In one byte, since a flush is often moved.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(crate) struct State: u8 {
+    pub(crate) struct GatherState: u8 {
         /// Tables that become empty stay linked.
         const KEEPS_TABLES = 1;
         /// A page was cleared under a lock that is still held, where an entry must be broken before

@@ -15,9 +15,9 @@ use core::sync::atomic::Ordering;
 
 /// The count. Its own CPU adds; any CPU subtracts.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(AtomicU64);
+pub(crate) struct KeptChains(AtomicU64);
 
-impl Kept {
+impl KeptChains {
     /// Adds a chain. Returns whether it is the first: then the caller takes the reference.
     pub(crate) fn add(&self) -> bool {
         // Relaxed: the caller has a reference of its own, and the chain is counted before any CPU

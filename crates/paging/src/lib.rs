@@ -23,7 +23,7 @@
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
-//! | `paging` | [`Paging`]: the state that all page tables of a machine share |
+//! | `shared` | [`Paging`]: the state that all page tables of a machine share |
 //! | `tags` | tags that spaces share: more spaces than tags, without IPIs |
 //! | `idle` | CPUs that have left a space for a while, which flushes pass over |
 //! | `block`, `swap` | references to blocks of frames; [`Swap`], pages that are kept elsewhere |
@@ -78,11 +78,17 @@
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
+// The unit tests share helpers with the other tests.
+#[cfg(all(test, not(loom)))]
+extern crate self as paging;
 #[cfg(any(test, doctest))]
 extern crate std;
 
 mod adopt;
 pub mod block;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod cursor;
 mod fallible_alloc;
 mod format;
@@ -93,10 +99,10 @@ mod kept_chains;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod paging;
 mod pending;
 mod quick;
 mod reclaim;
+mod shared;
 mod swap;
 mod sync;
 mod tables;
@@ -111,17 +117,17 @@ pub use cursor::{
 pub use format::{
     Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
     Aarch64Stage2, Attrs, Cache, Decoded, Encrypted, Ept, Ept4, Ept5, Extended, Flags, Format,
-    FormatError, Geometry, Kind, LongMode, MAIR, Nested, Npt, Npt4, Npt5, PAT, Riscv, Share,
-    Stage1, Stage2, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot, Vmsa, VmsaKind, X86, X86_64,
-    X86_64L4, X86_64L5,
+    FormatError, Geometry, LongMode, MAIR, Nested, Npt, Npt4, Npt5, PAT, Riscv, Share, Stage1,
+    Stage2, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot, Vmsa, VmsaKind, X86, X86_64,
+    X86_64L4, X86_64L5, X86Kind,
 };
 pub use gup::{GupError, GupStats, Pins, unpin};
-pub use paging::Paging;
 pub use pending::{DeferredFlush, PendingFlush};
 pub use quick::{
     Construct, NR_QUICK, QUICK_FRACTION, QUICK_MAX, QUICK_ROOT, QUICK_TABLE, QuickLists,
     QuickStats, TableLists, Zeroed,
 };
+pub use shared::Paging;
 pub use swap::Swap;
 pub use tables::PageTables;
 pub use tags::Tag;

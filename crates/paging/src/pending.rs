@@ -31,8 +31,8 @@
 //! caller does not need.
 
 use crate::format::Format;
-use crate::gather::{State, TlbGather};
-use crate::paging::Paging;
+use crate::gather::{GatherState, TlbGather};
+use crate::shared::Paging;
 use crate::tables::PageTables;
 use crate::tags::Whose;
 use alloc::sync::Arc;
@@ -42,7 +42,7 @@ use core::ptr;
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, VirtRange};
 
-/// A pending flush that is kept for later. It has no lifetime, so it can be stored beside the
+/// A pending flush that is kept for later. It has no lifetime, so it can be stored with the
 /// tables.
 ///
 /// [`PageTables::flush_deferred`] performs it, on the CPUs that use the space. Dropping it flushes
@@ -164,7 +164,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// so that a new page there needs no table. At first they do not, and after a flush. A later
     /// sweep of the range that does not unlinks those that are empty then.
     pub fn keep_tables(&mut self, keep: bool) {
-        self.gather.state.set(State::KEEPS_TABLES, keep);
+        self.gather.state.set(GatherState::KEEPS_TABLES, keep);
     }
 
     /// Whether another CPU than this one uses the tables, so that the flush may interrupt it. Never
@@ -183,8 +183,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// no CPU where the hardware broadcasts flushes.
     #[inline(always)]
     pub(crate) fn flush_broken(&mut self) {
-        if F::BREAK_BEFORE_MAKE && self.gather.state.contains(State::BROKE) {
-            self.gather.state.remove(State::BROKE);
+        if F::BREAK_BEFORE_MAKE && self.gather.state.contains(GatherState::BROKE) {
+            self.gather.state.remove(GatherState::BROKE);
             self.space.flush_of(&self.gather);
         }
     }

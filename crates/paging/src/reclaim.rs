@@ -33,7 +33,7 @@
 
 use crate::cursor::Error;
 use crate::format::Format;
-use crate::paging::Paging;
+use crate::shared::Paging;
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{FrameError, Machine};

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 
 use crate::block::{self, is_counted};
 use crate::format::Format;
-use crate::paging::Paging;
+use crate::shared::Paging;
 use machine::{Frame, Machine, PageSize};
 
 /// Where a host keeps pages that are not in memory: a disk, a network, compressed memory.

@@ -13,8 +13,8 @@ mod end;
 
 use crate::cursor::Error;
 use crate::format::{Format, entry};
-use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
+use crate::shared::{Paging, upper_half};
 use crate::sync::AtomicBool;
 use crate::tags::{Tag, Tagged, Whose};
 use crate::walk::Walk;

@@ -54,7 +54,7 @@ use machine::{CpuId, CpuSet, Flush, Machine, PerCpu, SharedAccess, lock};
 use spin::mutex::SpinMutex;
 
 /// Per-CPU state.
-struct Slot {
+struct CpuQuiescence {
     passed: CpuGracePeriods,
     /// The current period at the moment when the CPU entered idle.
     left: AtomicU64,
@@ -65,10 +65,10 @@ struct Slot {
     interrupted: AtomicU64,
 }
 
-impl Slot {
-    fn new() -> Slot {
+impl CpuQuiescence {
+    fn new() -> CpuQuiescence {
         let zero = || AtomicU64::new(0);
-        Slot {
+        CpuQuiescence {
             passed: CpuGracePeriods::new(),
             left: zero(),
             wanted: zero(),
@@ -119,7 +119,7 @@ pub struct TlbGraceStats {
 pub struct TlbGrace<M: Machine> {
     machine: M,
     count: GracePeriods,
-    slots: PerCpu<Slot>,
+    slots: PerCpu<CpuQuiescence>,
     expediting: SpinMutex<()>,
 }
 
@@ -130,7 +130,7 @@ impl<M: Machine> TlbGrace<M> {
     /// # Errors
     /// The heap has no memory.
     pub fn try_new(machine: M) -> Result<Arc<Self>, TryReserveError> {
-        let slots = PerCpu::try_new(machine.count(), |_| Slot::new())?;
+        let slots = PerCpu::try_new(machine.count(), |_| CpuQuiescence::new())?;
         let count = GracePeriods::new();
         try_arc(TlbGrace { machine, count, slots, expediting: SpinMutex::new(()) })
     }
@@ -141,7 +141,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     /// Calls `f` with this CPU's slot and interrupts disabled.
-    fn with<T>(&self, f: impl FnOnce(&Slot) -> T) -> Option<T> {
+    fn with<T>(&self, f: impl FnOnce(&CpuQuiescence) -> T) -> Option<T> {
         let _section = self.machine.irqs_off();
         Some(f(self.slots.get(self.machine.current())?))
     }
@@ -191,7 +191,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     /// No period waits for an idle CPU.
-    fn quiescent_if_needed(&self, slot: &Slot) {
+    fn quiescent_if_needed(&self, slot: &CpuQuiescence) {
         if self.count.needs_quiescent_state(&slot.passed) {
             self.quiescent_here(slot);
         }
@@ -202,11 +202,11 @@ impl<M: Machine> TlbGrace<M> {
         self.with(|slot| self.quiescent_here(slot));
     }
 
-    fn quiescent_here(&self, slot: &Slot) {
+    fn quiescent_here(&self, slot: &CpuQuiescence) {
         self.quiescent_by(slot, || self.machine.flush(Flush::All));
     }
 
-    fn quiescent_by(&self, slot: &Slot, flush: impl FnOnce()) {
+    fn quiescent_by(&self, slot: &CpuQuiescence, flush: impl FnOnce()) {
         let begun = self.count.begin();
         flush();
         self.machine.step(SharedAccess::Other);

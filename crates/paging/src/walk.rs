@@ -45,7 +45,7 @@ impl Mapping {
 }
 
 /// Where a walk ended: an entry, its level, and its decoded value.
-pub(crate) struct Spot<'m, M> {
+pub(crate) struct WalkEnd<'m, M> {
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
     pub(crate) found: Decoded,
@@ -54,7 +54,7 @@ pub(crate) struct Spot<'m, M> {
 }
 
 /// An entry on the way to an address that leads to a shared table.
-pub(crate) struct Link<'m, M> {
+pub(crate) struct SharedLink<'m, M> {
     pub(crate) at: VirtAddr,
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
@@ -145,14 +145,14 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// The first entry on the way to `at`, above level `stop`, that leads to a shared table.
-    pub(crate) fn first_shared(&self, at: VirtAddr, stop: u8) -> Option<Link<'g, M>> {
+    pub(crate) fn first_shared(&self, at: VirtAddr, stop: u8) -> Option<SharedLink<'g, M>> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
         while level > stop {
             let entry = self.entry(table, F::index(at, level))?;
             let value = entry.load();
             let next = F::next(value, level)?;
             if value & F::OWN == 0 {
-                return Some(Link { at, entry, level, table: next });
+                return Some(SharedLink { at, entry, level, table: next });
             }
             table = next;
             level -= 1;
@@ -172,13 +172,13 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
 
     /// As [`descend`](Self::descend), with the value decoded.
     #[inline]
-    pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
+    pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<WalkEnd<'g, M>> {
         let (entry, level, value, own) = self.descend(at, stop)?;
-        Some(Spot { entry, level, found: F::decode(value, level), own })
+        Some(WalkEnd { entry, level, found: F::decode(value, level), own })
     }
 
     /// The page that contains `at`, if one is mapped, with the rights that all levels allow. The
-    /// answer may be out of date when it is returned. Beside a fork it may also be a page of a
+    /// answer may be out of date when it is returned. During a fork it may also be a page of a
     /// space that shared the table a moment ago: use it as a hint.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
         if !F::is_canonical(at) {
@@ -230,9 +230,9 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let way = if F::is_canonical(start) { self.find(start, 0) } else { None };
         let pages = (range.len() >> F::PAGE.shift()).min(u64::BITS.into());
         let (first, own) = match way {
-            Some(Spot { entry, level: 0, own, .. }) => (entry, own),
+            Some(WalkEnd { entry, level: 0, own, .. }) => (entry, own),
             // Without a table, all are.
-            Some(Spot { found: Decoded::Absent, .. }) => {
+            Some(WalkEnd { found: Decoded::Absent, .. }) => {
                 return !u64::MAX.checked_shl(pages as u32).unwrap_or(0);
             }
             _ => return 0,
@@ -243,7 +243,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
             (_, None) => false,
             (value, Some(counts)) => {
                 let at = VirtAddr::new(start.get() + (at << F::PAGE.shift()));
-                let spot = Spot { entry, level: 0, found: F::decode(value, 0), own };
+                let spot = WalkEnd { entry, level: 0, found: F::decode(value, 0), own };
                 mapping::<M, F>(at, &spot).is_some_and(|page| counts(&page))
             }
         };
@@ -293,7 +293,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 }
 
-pub(crate) fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
+pub(crate) fn mapping<M, F: Format>(at: VirtAddr, spot: &WalkEnd<'_, M>) -> Option<Mapping> {
     let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, F::size_at(spot.level)) else {
         return None;
     };
@@ -322,7 +322,7 @@ pub struct Pages<'g, M, F> {
 impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
     /// Returns the entry that decides about the next address, and steps over it.
     #[inline]
-    pub(crate) fn step(&mut self) -> Option<(VirtAddr, Spot<'g, M>)> {
+    pub(crate) fn step(&mut self) -> Option<(VirtAddr, WalkEnd<'g, M>)> {
         let at = self.next.take().filter(|at| self.range.contains(*at))?;
         if !F::is_canonical(at) {
             // The non-canonical hole in the middle: the upper half comes next.
@@ -332,7 +332,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         let again = self.table.take().and_then(|(table, level, own)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
             let value = load::<M, F>(&entry, level);
-            Some(Spot { entry, level, found: F::decode(value, level), own })
+            Some(WalkEnd { entry, level, found: F::decode(value, level), own })
         });
         // A table has replaced a page: walk again from the top.
         let again =

@@ -6,16 +6,16 @@ mod common;
 use common::*;
 use machine::*;
 use paging::*;
-use sim::{Arch, Config, Grace, Sim};
+use sim::{Config, Grace, Sim};
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 type Tables = PageTables<Sim, Aarch64, Grace>;
 
 const AT: u64 = 0x5000;
 
-fn machine(cpus: usize, frames: u64, tags: u32) -> Sim {
-    let (arch, broadcast) = (Arch::Aarch64, true);
-    Sim::new(Config { cpus, frames, arch, broadcast, tags, ..Config::default() }).unwrap()
+fn machine(cpus: usize, frames: u64, tags: u32) -> (Sim, Arc<Paging<Sim, Aarch64>>) {
+    machine_of(Config { cpus, frames, broadcast: true, tags, ..Config::default() })
 }
 
 fn assigned(paging: &std::sync::Arc<Paging<Sim, Aarch64>>) -> Tables {
@@ -23,20 +23,16 @@ fn assigned(paging: &std::sync::Arc<Paging<Sim, Aarch64>>) -> Tables {
 }
 
 fn activate(tables: &Tables) {
-    // SAFETY: the tests need no other mapping.
-    unsafe { tables.activate() };
+    tables.activate_own();
 }
 
 /// Two CPUs go through all spaces. Each finds its own page under an ASID that others had before.
 #[test]
 fn of_eight_bits() {
-    let sim = machine(2, 8192, 1 << 8);
-    let paging = Paging::<Sim, Aarch64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine(2, 8192, 1 << 8);
     let spaces = sim.on_cpu(0, || {
         let space = |number: u64| {
-            let (tables, frame) = (assigned(&paging), block(&sim, 0));
-            // SAFETY: a frame of ours, which no CPU reaches yet.
-            unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(number) };
+            let (tables, frame) = (assigned(&paging), numbered_page(&sim, number));
             tables.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
             tables
         };
@@ -47,8 +43,7 @@ fn of_eight_bits() {
             sim.on_cpu(cpu, || {
                 for (number, tables) in (0..).zip(&spaces) {
                     activate(tables);
-                    // SAFETY: ordinary memory.
-                    assert_eq!(unsafe { sim.load(virt(AT)) }, Ok(number), "round {round}");
+                    assert_eq!(sim.load_own(virt(AT)), Ok(number), "round {round}");
                     assert!(tables.space().is_some_and(|asid| (1..256).contains(&asid.0)));
                 }
             });
@@ -74,8 +69,7 @@ fn of_eight_bits() {
 /// As many spaces one after the other as there are ASIDs, and some more.
 #[test]
 fn of_sixteen_bits() {
-    let sim = machine(1, 64, 1 << 16);
-    let paging = Paging::<Sim, Aarch64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine(1, 64, 1 << 16);
     let base = sim.on_cpu(0, || {
         let base = assigned(&paging);
         let mut largest = 0;
@@ -89,10 +83,8 @@ fn of_sixteen_bits() {
             activate(&tables);
             largest = largest.max(tables.space().unwrap().0);
             if used {
-                // SAFETY: ordinary memory.
-                unsafe { sim.store(virt(AT), number) }.unwrap();
-                // SAFETY: as above.
-                assert_eq!(unsafe { sim.load(virt(AT)) }, Ok(number));
+                sim.store_own(virt(AT), number).unwrap();
+                assert_eq!(sim.load_own(virt(AT)), Ok(number));
                 tables.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
                 lent.swap(0, 1);
             }
@@ -109,7 +101,7 @@ fn of_sixteen_bits() {
 /// A grace period of TLBs that is brought to its end reaches all CPUs and interrupts none.
 #[test]
 fn grace_periods_interrupt_no_cpu() {
-    let sim = machine(3, 64, 1 << 8);
+    let (sim, _) = machine(3, 64, 1 << 8);
     let grace = TlbGrace::try_new(sim.clone()).unwrap();
     let (grace_, sim_) = (&grace, &sim);
     let asked = &std::sync::atomic::AtomicBool::new(false);

@@ -7,6 +7,7 @@ use grace::Reclaim;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 type Tables<F> = PageTables<Sim, F, Grace>;
@@ -18,28 +19,24 @@ fn whole<F: Format>() -> VirtRange {
     VirtRange::new(virt(BASE), F::LARGE.bytes()).unwrap()
 }
 
-fn machine<F: OnSim>(cpus: usize) -> Sim {
-    let (arch, levels) = (F::ARCH, F::LEVELS);
+fn machine<F: OnSim>(cpus: usize) -> (Sim, Arc<Paging<Sim, F>>) {
     // CPUs may use a page until it is flushed.
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let frames = 2 * F::LARGE.frames() + 1024;
-    Sim::new(Config { cpus, frames, arch, levels, checks, ..Config::default() }).unwrap()
+    machine_of(Config { cpus, frames, checks, ..Config::default() })
 }
 
 /// Caches the pages at both ends, for reads and writes.
 fn use_it<F: Format>(sim: &Sim, tables: &Tables<F>) {
-    // SAFETY: the test needs no other mapping.
-    unsafe { tables.activate() };
+    tables.activate_own();
     for at in [BASE, BASE + F::LARGE.bytes() - F::PAGE.bytes()] {
-        // SAFETY: the memory is this test's.
-        unsafe { sim.store(virt(at), at) }.unwrap();
+        sim.store_own(virt(at), at).unwrap();
     }
 }
 
 /// Each call that replaces a valid entry by another one, with the old one cached.
 fn each_change<F: OnSim>() {
-    let sim = machine::<F>(2);
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine::<F>(2);
     let (tables, blocks) = sim.on_cpu(0, || {
         let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
         let blocks = [block(&sim, F::LARGE.order()), block(&sim, F::LARGE.order())];
@@ -53,18 +50,7 @@ fn each_change<F: OnSim>() {
     };
     let one = pages_of::<F>(BASE, 1);
     let device = Attrs { cache: Cache::Uncached, ..RW };
-    let change = |range: VirtRange, change: SweepChange| {
-        let mut pending = tables.no_flush();
-        tables.sweep_own(range, &mut pending, |_| change).unwrap();
-        pending.flush();
-    };
-    let rejoin = || {
-        let mut pending = tables.no_flush();
-        // SAFETY: the memory is this test's.
-        let joined = unsafe { tables.rejoin(virt(BASE), &mut pending) }.unwrap();
-        pending.flush();
-        joined
-    };
+    let change = |range: VirtRange, change: SweepChange| tables.swept(range, |_| change);
     cached();
     // A memory type, of a large page and of a small one.
     sim.on_cpu(0, || change(whole::<F>(), SweepChange::Set(device)));
@@ -83,7 +69,7 @@ fn each_change<F: OnSim>() {
     cached();
     sim.on_cpu(0, || change(one, SweepChange::Replace(blocks[0], RW)));
     cached();
-    sim.on_cpu(0, || assert!(rejoin()));
+    sim.on_cpu(0, || assert_eq!(tables.rejoin_own(virt(BASE)), Ok(true)));
     cached();
     // A large page in the place of pieces of another block.
     sim.on_cpu(0, || tables.split_own(virt(BASE), F::PAGE).unwrap().flush());
@@ -120,16 +106,13 @@ fn each_change_breaks_first() {
 #[test]
 fn a_shared_table_is_left_without_translations() {
     fn is_cached<F: OnSim>() -> bool {
-        let sim = machine::<F>(2);
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine::<F>(2);
         let (parent, child) = sim.on_cpu(0, || {
             let parent = Tables::<F>::user(&paging, Asid(1), None).unwrap();
             let exclusive = RW.with_share(Share::Exclusive);
             let page = block(&sim, F::PAGE.order());
             parent.map_own(pages_of::<F>(BASE, 1), page, exclusive).unwrap();
-            // SAFETY: no other call on the tables is under way.
-            let (child, pending) = unsafe { parent.fork(Asid(2), false) }.unwrap();
-            pending.flush();
+            let child = parent.fork_own(Asid(2), false);
             // Only the lowest table is shared.
             parent.unshare_ends(whole::<F>()).unwrap();
             (parent, child)
@@ -167,8 +150,7 @@ fn a_shared_table_is_left_without_translations() {
 #[test]
 fn a_large_page_in_the_place_of_an_empty_table() {
     fn stored<F: OnSim>() {
-        let sim = machine::<F>(2);
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine::<F>(2);
         let to = VirtRange::new(virt(BASE + 2 * F::LARGE.bytes()), F::LARGE.bytes()).unwrap();
         let (tables, large, small) = sim.on_cpu(0, || {
             let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
@@ -220,7 +202,7 @@ fn a_large_page_in_the_place_of_an_empty_table() {
         touch(to.start());
         sim.on_cpu(0, || {
             clear(to, true).flush();
-            // The CPU caches the way again, by the page beside it.
+            // The CPU caches the way again, by the next page.
             let next = pages_of::<F>(to.start().get() + F::PAGE.bytes(), 1);
             tables.map_own(next, small, RW).unwrap();
         });
@@ -256,8 +238,7 @@ fn a_large_page_in_the_place_of_an_empty_table() {
 #[test]
 fn a_page_becomes_global() {
     fn changed<F: OnSim>() -> u64 {
-        let sim = machine::<F>(2);
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine::<F>(2);
         let range = pages_of::<F>(F::upper_half().get() + F::LARGE.bytes(), 1);
         let own = Attrs::new(Attrs::KERNEL_RW.flags - Flags::GLOBAL);
         let (kernel, page) = sim.on_cpu(0, || {
@@ -300,8 +281,7 @@ fn a_page_becomes_global() {
 #[test]
 fn one_flush_for_a_split() {
     fn flushes<F: OnSim>() -> (u64, bool) {
-        let sim = machine::<F>(1);
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine::<F>(1);
         sim.on_cpu(0, || {
             let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
             tables.enter();
@@ -322,59 +302,28 @@ fn one_flush_for_a_split() {
 /// While one CPU splits a page, others store to it, pin it, walk to it, and unmap a piece: each
 /// waits or begins again, and finds the page.
 fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
-    let sim = machine::<F>(4);
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine::<F>(4);
     let (tables, block) = sim.on_cpu(0, || {
         let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
         let block = block(&sim, F::LARGE.order());
         tables.map_own(whole::<F>(), block, RW).unwrap();
         (tables, block)
     });
-    let (sim_, tables_, done) = (&sim, &tables, &AtomicBool::new(false));
-    // SAFETY: the test needs no other mapping.
-    let activate = move || unsafe { tables_.activate() };
+    let done = AtomicBool::new(false);
+    let used =
+        PagesInUse { sim: &sim, tables: &tables, start: virt(BASE), first: block, done: &done };
+    let (used, tables_) = (&used, &tables);
     let splitter = Box::new(move || {
-        activate();
+        tables_.activate_own();
         tables_.split_own(virt(BASE), F::PAGE).unwrap().flush();
-        done.store(true, Relaxed);
-    }) as Program;
-    let storer = Box::new(move || {
-        activate();
-        for number in (0..2000).take_while(|_| !done.load(Relaxed)) {
-            let at = virt(BASE + (seed + number) % 4 * F::PAGE.bytes());
-            let mut tries = 0;
-            // SAFETY: the memory is this test's.
-            while let Err(fault) = unsafe { sim_.store(at, number) } {
-                let broken = matches!(fault.kind, FaultKind::NotPresent | FaultKind::Protection);
-                assert!(broken && tries < 1000, "{fault}");
-                tries += 1;
-                // As the handler of a page fault.
-                sim_.published(Some(Asid(1)), VirtRange::new(at, 8).unwrap());
-                sim_.relax();
-            }
-        }
+        used.done.store(true, Relaxed);
     }) as Program;
     let piece = pages_of::<F>(BASE + 9 * F::PAGE.bytes(), 1);
-    let looker = Box::new(move || {
-        activate();
-        let at = virt(BASE + 5 * F::PAGE.bytes());
-        let right = block.checked_add(5 * F::PAGE.frames()).unwrap();
-        for _ in (0..2000).take_while(|_| !done.load(Relaxed)) {
-            let page = tables_.walk(&Grace::pin()).get(at).expect("the page is always there");
-            assert_eq!(page.frame_of(at), Some(right));
-            let mut frames = [block];
-            let pins = tables_.get_user_pages_fast(at, true, &mut frames, |_, _| {
-                sim_.relax();
-                true
-            });
-            assert_eq!(pins.expect("the page is always there").frames(), [right]);
-        }
-    }) as Program;
     let unmapper = Box::new(move || {
-        activate();
+        tables_.activate_own();
         // Early, late, and at the moment of the break.
         for _ in 0..seed % 64 * 32 {
-            sim_.step(SharedAccess::Other);
+            used.sim.step(SharedAccess::Other);
         }
         // Either it is refused, since the page is whole, or it is done.
         match tables_.unmap_own(piece, |_| ()) {
@@ -385,7 +334,8 @@ fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
             Err(failed) => assert_eq!(failed.error, Error::Cut(virt(BASE), F::LARGE)),
         }
     }) as Program;
-    if let Err(failure) = seeded(&sim, seed, vec![splitter, storer, looker, unmapper]) {
+    let programs = vec![splitter, used.storer(0, seed), used.looker(5), unmapper];
+    if let Err(failure) = seeded(&sim, seed, programs) {
         // No CPU is left on which they could be dropped.
         std::mem::forget(tables);
         return Err(failure);

@@ -19,8 +19,7 @@ const LARGE: [PageSize; 2] = [PageSize::Size2M, PageSize::Size1G];
 fn machine(cpus: usize) -> (Sim, Shared) {
     let checks = Checks { walked: true, ..Checks::ALL };
     let config = Config { cpus, frames: 128, tick: Some(23), checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     (sim, shared)
 }
 
@@ -35,7 +34,7 @@ fn look(space: &Space, all: VirtRange) -> Vec<Mapping> {
 
 /// The calls that refuse to cut a page.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Call {
+enum CutCall {
     Unmap,
     Protect,
     Clear,
@@ -47,20 +46,20 @@ enum Call {
 fn refused(
     space: &Space,
     range: VirtRange,
-    call: Call,
+    call: CutCall,
 ) -> (Error, Vec<Mapping>, Option<VirtRange>) {
     let mut gone = Vec::new();
     let failed = match call {
-        Call::Unmap => space.unmap_own(range, |page| gone.push(page)).map(drop),
-        Call::Protect => space.protect_own(range, Flags::READ | Flags::USER).map(drop),
-        Call::Clear => {
+        CutCall::Unmap => space.unmap_own(range, |page| gone.push(page)).map(drop),
+        CutCall::Protect => space.protect_own(range, Flags::READ | Flags::USER).map(drop),
+        CutCall::Clear => {
             let mut pending = space.no_flush();
             let each = |frame, size| panic!("{frame} of {size:?} is cleared");
             // SAFETY: as for `Own`; it must fail.
             let error = unsafe { space.sweep_clear(range, &mut pending, each) }.unwrap_err();
             return (error, gone, pending.range());
         }
-        Call::Lazily => {
+        CutCall::Lazily => {
             let each = |frame, size| panic!("{frame} of {size:?} is gone");
             // SAFETY: as for `Own`; it must fail.
             let error = unsafe { space.unmap_lazily(range, each) }.unwrap_err();
@@ -82,9 +81,14 @@ fn ranges_that_cut_a_large_page_change_nothing() {
         let kernel = std::sync::Arc::new(Space::<Grace>::kernel(&shared).unwrap());
         kernel.reserve(pages(UPPER, 1)).unwrap();
         let user = Space::<Grace>::user(&shared, Asid(1), Some(kernel.clone())).unwrap();
-        let cases: [(&Space, u64, Attrs, &[Call]); 2] = [
-            (&user, LOWER, Attrs::USER_RW, &[Call::Unmap, Call::Protect, Call::Clear]),
-            (&kernel, UPPER, Attrs::KERNEL_RW, &[Call::Unmap, Call::Protect, Call::Lazily]),
+        let cases: [(&Space, u64, Attrs, &[CutCall]); 2] = [
+            (&user, LOWER, Attrs::USER_RW, &[CutCall::Unmap, CutCall::Protect, CutCall::Clear]),
+            (
+                &kernel,
+                UPPER,
+                Attrs::KERNEL_RW,
+                &[CutCall::Unmap, CutCall::Protect, CutCall::Lazily],
+            ),
         ];
         for ((space, base, attrs, calls), size) in
             cases.into_iter().flat_map(|case| LARGE.map(|size| (case, size)))
@@ -146,15 +150,15 @@ fn ranges_that_cut_a_large_page_change_nothing() {
 /// a small one was when the range was checked.
 ///
 /// No CPU uses the pages, so the two need not wait for each other's flushes.
-fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(), Failure> {
+fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: CutCall) -> Result<(), Failure> {
     let (sim, shared) = machine(2);
     let space = sim.on_cpu(0, || match call {
-        Call::Lazily => Space::<Grace>::kernel(&shared).unwrap(),
+        CutCall::Lazily => Space::<Grace>::kernel(&shared).unwrap(),
         _ => Space::<Grace>::user(&shared, Asid(1), None).unwrap(),
     });
     let space = ManuallyDrop::new(space);
     let (base, attrs) = match call {
-        Call::Lazily => (UPPER, Attrs::KERNEL_RW),
+        CutCall::Lazily => (UPPER, Attrs::KERNEL_RW),
         _ => (LOWER, Attrs::USER_RW),
     };
     let (first, second) = (pages(base - 0x1000, 1), pages(base, 1));
@@ -171,9 +175,9 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
                 gone.push(page);
             };
             let result = match call {
-                Call::Unmap => space.unmap_own(range, |page| seen(page.page, page.frame)),
-                Call::Protect => space.protect_own(range, Flags::READ | Flags::USER),
-                Call::Clear => {
+                CutCall::Unmap => space.unmap_own(range, |page| seen(page.page, page.frame)),
+                CutCall::Protect => space.protect_own(range, Flags::READ | Flags::USER),
+                CutCall::Clear => {
                     let each = |frame, size| {
                         assert_eq!(size, PageSize::Size4K, "the large page was cut");
                         seen(if frame == one { first } else { second }.start(), frame);
@@ -187,7 +191,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
                     }
                     Ok(pending)
                 }
-                Call::Lazily => {
+                CutCall::Lazily => {
                     let each = |frame, size| {
                         assert_eq!(size, PageSize::Size4K, "the large page was cut");
                         seen(if frame == one { first } else { second }.start(), frame);
@@ -220,7 +224,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
             // If the other CPU has emptied the table, it is about to unlink it.
             loop {
                 space.unmap_own(second, |_| ()).unwrap().flush();
-                if call == Call::Lazily {
+                if call == CutCall::Lazily {
                     space.prune_own(large).unwrap().flush();
                 }
                 match space.map_own(large, device(3), attrs) {
@@ -249,7 +253,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_page_that_becomes_large_is_not_cut() {
-    for call in [Call::Unmap, Call::Protect, Call::Clear, Call::Lazily] {
+    for call in [CutCall::Unmap, CutCall::Protect, CutCall::Clear, CutCall::Lazily] {
         right(100, |seed| becomes_large(seed, PageSize::Size2M, 12, call));
         // A program's page of 1 GiB takes long to map: each frame of a device is looked up.
         right(20, |seed| becomes_large(seed, PageSize::Size1G, 4, call));

@@ -4,7 +4,8 @@ mod common;
 
 use common::*;
 use machine::*;
-use sim::{Config, Grace, Sim};
+use paging::X86_64L4;
+use sim::{Config, Grace};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -12,8 +13,7 @@ use std::sync::Arc;
 /// is passed to other tables.
 #[test]
 fn deferred_flushes_are_never_lost() {
-    let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 3, frames: 96, ..Config::default() });
     // CPUs 1 and 2 have run, so a flush on all CPUs is one flush on each.
     (1..3).for_each(|cpu| sim.on_cpu(cpu, || ()));
     sim.on_cpu(0, || {
@@ -62,10 +62,8 @@ fn deferred_flushes_are_never_lost() {
 /// A flush that is left to the caller is performed at once if tables wait for it: they come back.
 #[test]
 fn a_flush_left_to_the_caller_keeps_no_table() {
-    let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+    on_machine(2, 96, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
         let pending = unmap_prune(pages(0x5000, 1), &space);
         assert_eq!(shared.waiting(), 3);
         // SAFETY: the space has no user, and nothing is mapped there again.
@@ -73,15 +71,13 @@ fn a_flush_left_to_the_caller_keeps_no_table() {
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 0, "tables are lost");
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// Waiting tables keep their `Paging` alive, by one reference of each CPU that retired some. The
 /// last chain that comes back drops the `Paging`.
 #[test]
 fn a_waiting_chain_keeps_its_paging() {
-    let sim = Sim::new(Config { frames: 96, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 96, ..Config::default() });
     let (one, two) = (pages(0x5000, 1), pages(0x4000_0000, 1));
     let space =
         sim.on_cpu(0, || ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));

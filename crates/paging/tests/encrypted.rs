@@ -15,10 +15,7 @@ const AT: u64 = 0x4000_0000;
 const C_BIT: u64 = 1 << 51;
 
 fn machine() -> (Sim, Arc<Paging<Sim, Sev>>) {
-    let (arch, levels) = (Sev::ARCH, Sev::LEVELS);
-    let sim = Sim::new(Config { cpus: 1, arch, levels, ..Config::default() }).unwrap();
-    let paging = Paging::<Sim, Sev>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    (sim, paging)
+    machine_of(Config { cpus: 1, ..Config::default() })
 }
 
 /// Runs a test on a CPU that has the tables active.
@@ -26,8 +23,7 @@ fn in_tables(test: impl FnOnce(&Sim, &Tables)) {
     let (sim, paging) = machine();
     let tables = sim.on_cpu(0, || {
         let tables = Tables::user(&paging, Asid(1), None).unwrap();
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { tables.activate() };
+        tables.activate_own();
         test(&sim, &tables);
         tables
     });
@@ -47,8 +43,7 @@ fn pages_are_private_or_shared_and_have_the_same_frames() {
         for (at, frame, kind) in
             [(AT, private, Flags::empty()), (AT + 4096, shared, Flags::DECRYPTED)]
         {
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(virt(at), at) }.unwrap();
+            sim.store_own(virt(at), at).unwrap();
             let found = tables.walk(&Grace::pin()).get(virt(at)).unwrap();
             assert_eq!((found.frame, found.attrs.flags & Flags::DECRYPTED), (frame, kind));
             let mut into = [Frame::default()];
@@ -74,13 +69,10 @@ fn a_page_that_changes_its_kind_is_flushed() {
         let frame = block(sim, 0);
         tables.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
         for kind in [Flags::DECRYPTED, Flags::empty()] {
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(virt(AT), 1) }.unwrap();
+            sim.store_own(virt(AT), 1).unwrap();
             let attrs = Attrs { flags: Attrs::USER_RW.flags | kind, ..Attrs::USER_RW };
             let before = sim.stats().flushes;
-            let mut pending = tables.no_flush();
-            tables.sweep_own(pages(AT, 1), &mut pending, |_| SweepChange::Set(attrs)).unwrap();
-            pending.flush();
+            tables.swept(pages(AT, 1), |_| SweepChange::Set(attrs));
             assert_eq!(sim.stats().flushes, before + 1, "{kind:?}");
         }
         tables.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
@@ -109,15 +101,10 @@ fn a_large_page_keeps_its_kind() {
         check(&tables, AT);
         tables.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
         check(&tables, AT);
-        let mut pending = tables.no_flush();
-        // SAFETY: no program accesses the addresses.
-        assert!(unsafe { tables.rejoin(virt(AT), &mut pending) }.unwrap());
-        pending.flush();
+        assert_eq!(tables.rejoin_own(virt(AT)), Ok(true));
         check(&tables, AT);
         tables.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
-        // SAFETY: no program accesses the addresses.
-        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
+        let child = tables.fork_own(Asid(2), false);
         check(&tables, AT);
         check(&child, AT);
         for space in [&tables, &child] {

@@ -15,12 +15,11 @@ const MARKS: Flags = Flags::ACCESSED.union(Flags::DIRTY);
 /// Calls `f` on CPU 0 of a machine, with the active tables of a user space. Nothing is left
 /// afterwards.
 fn with_space(f: impl FnOnce(&Sim, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 1, frames: 2048, ..Config::default() });
     let space = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
         f(&sim, &space);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
@@ -47,8 +46,7 @@ fn get(space: &Space, at: u64) -> Option<Mapping> {
 }
 
 fn store(sim: &Sim, at: u64) -> bool {
-    // SAFETY: ordinary memory.
-    unsafe { sim.store(virt(at), 1) }.is_ok()
+    sim.store_own(virt(at), 1).is_ok()
 }
 
 /// Unmaps a range.
@@ -94,12 +92,10 @@ fn an_absent_entry_is_set_in_a_new_table() {
         assert_eq!(get(space, AT).unwrap().attrs.flags, MARKS);
         // A PROT_NONE page is not cached.
         assert_eq!(change(space, AT, EntryChange::Set(frame, fewer)).unwrap().1, None);
-        // SAFETY: ordinary memory.
-        unsafe { sim.load(virt(AT)) }.unwrap();
+        sim.load_own(virt(AT)).unwrap();
         let (found, range) = change(space, AT, EntryChange::Clear).unwrap();
         assert_eq!((found.unwrap().frame, range), (frame, page));
-        // SAFETY: as above.
-        assert!(unsafe { sim.load(virt(AT)) }.is_err(), "it is not flushed");
+        assert!(sim.load_own(virt(AT)).is_err(), "it is not flushed");
         release(sim, frame);
     });
 }
@@ -188,11 +184,11 @@ fn no_memory_for_a_table() {
             (sim.free_count(), tables(sim))
         };
         let (frame, far) = (block(sim, 0), block(sim, 0));
-        // Beside another page there is less to make.
-        for (beside, missing) in
+        // Next to another page there is less to make.
+        for (next_to, missing) in
             [(None, 3), (Some(1 << 38), 2), (Some(AT << 1), 1), (Some(AT + 0x1000), 0)]
         {
-            if let Some(at) = beside {
+            if let Some(at) = next_to {
                 change(space, at, EntryChange::Set(far, Attrs::USER_RW)).unwrap();
             }
             let before = settled();
@@ -227,9 +223,7 @@ fn with_child(test: impl FnOnce(&Sim, &Space, Frame, Space)) {
         let frame = block(sim, 0);
         let set = EntryChange::Set(frame, Attrs::USER_RW.with_share(Share::Object));
         change(space, AT, set).unwrap();
-        // SAFETY: the entry is counted, and nothing changes beside it.
-        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
-        pending.flush();
+        let child = space.fork_own(Asid(2), false);
         test(sim, space, frame, child);
     });
 }
@@ -243,7 +237,7 @@ fn passing_the_locks_leaves_shared_tables() {
         // SAFETY: the page is this test's.
         let taken = unsafe { space.take_back(pages(AT, 1), &mut pending, |_| SweepChange::Clear) };
         assert_eq!(taken, Ok(None));
-        // SAFETY: nothing runs beside it.
+        // SAFETY: nothing runs concurrently.
         unsafe { space.pass_locks(pages(AT, 512), &mut pending) }.unwrap();
         pending.flush();
         assert!(sim.settle());
@@ -292,7 +286,7 @@ fn a_failed_fork_gives_many_copies_back() {
             true => Err(FrameError::NotOurs(Frame::default())),
             false => sim.alloc(0, Place::Local).map(Some),
         };
-        // SAFETY: each entry holds the reference of its frame, and nothing runs beside it.
+        // SAFETY: each entry holds the reference of its frame, and nothing runs concurrently.
         let failed = unsafe { space.fork_with(Asid(2), Some(&copies)) }.map(drop);
         assert!(failed.is_err());
         drop(failed);
@@ -446,32 +440,26 @@ fn a_sweep_refuses() {
         assert_eq!(clear(space, all).len(), 3);
         [large, small].into_iter().for_each(|frame| release(sim, frame));
     });
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let [one, other] =
-            [1, 2].map(|tag| Space::<Grace>::user(&shared, Asid(tag), None).unwrap());
+    on_machine(1, 64, |_, shared| {
+        let [one, other] = [1, 2].map(|tag| Space::<Grace>::user(shared, Asid(tag), None).unwrap());
         let mut pending = other.no_flush();
         let done = one.sweep_own(pages(AT, 1), &mut pending, |_| SweepChange::Keep);
         assert_eq!(done, Err(Error::NotTheTables));
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// The kernel's tables: they stay when they are empty, and both ends of the addresses can be swept.
 #[test]
 fn entries_of_the_kernel() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let kernel = Space::<Grace>::kernel(&shared).unwrap();
+    on_machine(1, 64, |sim, shared| {
+        let kernel = Space::<Grace>::kernel(shared).unwrap();
         let device = Frame::new(1 << 24).unwrap();
         let last = u64::MAX - 0xfff;
         for at in [TOP, last] {
             let set = EntryChange::Set(device, Attrs::KERNEL_RW);
             assert_eq!(change(&kernel, at, set), Ok((None, None)));
         }
-        let made = tables(&sim);
+        let made = tables(sim);
         assert_eq!(made, 7);
         let all = VirtRange::new(virt(TOP), 1 << 47).unwrap();
         let mut pending = kernel.no_flush();
@@ -480,7 +468,6 @@ fn entries_of_the_kernel() {
         pending.flush();
         assert_eq!(change(&kernel, TOP, EntryChange::Keep), Ok((None, None)));
         assert!(sim.settle());
-        assert_eq!(tables(&sim), made);
+        assert_eq!(tables(sim), made);
     });
-    all_given_back(&sim, &shared).unwrap();
 }

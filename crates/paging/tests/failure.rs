@@ -129,9 +129,9 @@ fn every_allocation_fails_once<F: Format>() {
     let border = |tables: &Tables<F>| map(tables, (1 << 39) - 0x1000, 2, 0);
     let wide = if levels == 4 { 6 } else { 7 };
     assert_eq!(sweep(false, nothing, border), wide);
-    // Beside an existing page, which stays.
-    let beside = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
-    assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), beside), 2);
+    // Next to an existing page, which stays.
+    let next_to = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
+    assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), next_to), 2);
 
     // Splits of one step, and of two.
     let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();
@@ -207,34 +207,29 @@ fn the_kernels_tables() {
 /// Top-level tables, of a user space and of the kernel.
 #[test]
 fn no_memory_for_the_top() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
+    on_machine(1, 64, |sim, shared| {
         for _ in 0..2 {
             sim.fail_alloc(1, true);
-            assert!(is_short(Space::<Grace>::user(&shared, Asid(1), None).unwrap_err()));
+            assert!(is_short(Space::<Grace>::user(shared, Asid(1), None).unwrap_err()));
             sim.fail_alloc(1, true);
-            assert!(is_short(Space::<Grace>::kernel(&shared).unwrap_err()));
+            assert!(is_short(Space::<Grace>::kernel(shared).unwrap_err()));
             assert!(sim.alloc_failed());
         }
-        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        let kernel = Arc::new(Space::<Grace>::kernel(shared).unwrap());
         sim.fail_alloc(1, true);
-        let user = || Space::user(&shared, Asid(1), Some(kernel.clone()));
+        let user = || Space::user(shared, Asid(1), Some(kernel.clone()));
         assert!(is_short(user().unwrap_err()) && sim.alloc_failed());
         drop(user().unwrap());
         drop(kernel);
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// The supplier of `map_with` fails at each page, by an error or by a page that does not fit.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn supplies_that_fail() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+    on_machine(1, 64, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
         let range = pages((1 << 30) - 0x5000, 10);
         for nth in 0..10 {
             for wrong in [Err(FrameError::NotOurs(frame(9))), Ok((frame(0), PageSize::Size2M))] {
@@ -253,12 +248,11 @@ fn supplies_that_fail() {
                 drop(failed);
                 assert_eq!(look(&space), []);
                 assert!(sim.settle());
-                assert_eq!(tables(&sim), 1);
+                assert_eq!(tables(sim), 1);
             }
         }
         drop(space);
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 // --- memory that is reclaimed first -------------------------------------------------------------
@@ -266,8 +260,7 @@ fn supplies_that_fail() {
 /// CPU 0 needs three tables. All free memory lies on the list of CPU 1, which uses it, or only
 /// takes timer interrupts.
 fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
-    let sim = Sim::new(Config { cpus: 2, frames: 32, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, frames: 32, ..Config::default() });
     if ticks {
         let theirs = Arc::downgrade(&shared);
         let tick = move |_: &Sim| {
@@ -346,9 +339,7 @@ fn pages_on_other_lists_are_found() {
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn pages_on_our_other_list_are_found() {
-    let sim = Sim::new(Config { cpus: 1, frames: 16, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
+    on_machine(1, 16, |sim, shared| {
         let quick = shared.quick();
         // SAFETY: there are no kernel tables.
         let root = || unsafe { quick.alloc(QUICK_ROOT) }.ok();
@@ -356,19 +347,17 @@ fn pages_on_our_other_list_are_found() {
         // SAFETY: unchanged.
         roots.iter().for_each(|page| unsafe { quick.free(QUICK_ROOT, *page) }.unwrap());
         assert_eq!(sim.free_count(), 0);
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
         space.map_own(pages(0x5000, 1), frame(0), Attrs::USER_RW).unwrap();
         space.unmap_own(pages(0x5000, 1), |_| ()).unwrap().flush();
         drop(space);
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// All tables wait for the end of a grace period, which CPU 1 holds up: for a while (`leaves`), or
 /// until the end.
 fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
-    let sim = Sim::new(Config { cpus: 2, frames: 8, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, frames: 8, ..Config::default() });
     let space = sim.on_cpu(0, || {
         std::mem::ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap())
     });
@@ -455,8 +444,8 @@ unsafe fn free_to_the_pool(_: NonNull<()>) {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn deferred_frees_run_where_memory_gives_out() {
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 1, frames: 2048, ..Config::default() });
     let program = || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let guard = <Grace as Reclaim>::pin();

@@ -1,5 +1,5 @@
-//! Page faults beside calls that change their records and sweep the range, under the deterministic
-//! driver; and mutants, each with one step left out.
+//! Page faults concurrent with calls that change their records and sweep the range, under the
+//! deterministic driver; and mutants, each with one step left out.
 
 mod common;
 
@@ -11,7 +11,7 @@ use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Kept<T> = std::mem::ManuallyDrop<T>;
+type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
 /// An upper bound: a mutant takes far fewer.
@@ -22,7 +22,7 @@ const LEFT: &str = "a page is left in a swept range";
 
 /// The order of steps in a run, and the calls that it makes.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum FaultOrder {
     Right,
     /// The fault looks for the last time before it has the lock.
     LooksEarly,
@@ -56,7 +56,13 @@ fn config() -> Config {
 }
 
 /// Maps a page if the record is still the one that it saw; stores to it then.
-fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, at: VirtAddr) {
+fn fault<G: Concurrent>(
+    sim: &Sim,
+    space: &Space<G>,
+    record: &Record,
+    way: FaultOrder,
+    at: VirtAddr,
+) {
     let seen = record.look();
     if !seen.is_multiple_of(2) {
         return;
@@ -65,7 +71,7 @@ fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, 
     let guard = G::pin();
     let early = record.look();
     let decide = |found| {
-        let now = if way == Way::LooksEarly { early } else { record.look() };
+        let now = if way == FaultOrder::LooksEarly { early } else { record.look() };
         match found {
             None if now == seen => (EntryChange::Set(frame, Attrs::USER_RW), true),
             _ => (EntryChange::Keep, false),
@@ -74,20 +80,25 @@ fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, 
     let (used, pending) = space.with_entry_own(&guard, at, decide).unwrap();
     drop((guard, pending));
     if used {
-        // SAFETY: ordinary memory. It fails if the page is gone again.
-        let _ = unsafe { sim.store(at, seen) };
+        let _ = sim.store_own(at, seen);
     } else {
         release(sim, frame);
     }
 }
 
 /// Makes a hole of the range, and ends it again.
-fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, range: VirtRange) {
+fn hole<G: Concurrent>(
+    sim: &Sim,
+    space: &Space<G>,
+    record: &Record,
+    way: FaultOrder,
+    range: VirtRange,
+) {
     let mut gone = Vec::new();
-    if way != Way::SweepsFirst {
+    if way != FaultOrder::SweepsFirst {
         record.add_one();
     }
-    if way == Way::SkipsAbsent {
+    if way == FaultOrder::SkipsAbsent {
         space.unmap_own(range, |page| gone.push(page.frame)).unwrap().flush();
     } else {
         let mut pending = space.no_flush();
@@ -95,7 +106,7 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
         assert_eq!(space.sweep_own(range, &mut pending, clear), Ok(None));
         pending.flush();
     }
-    if way == Way::SweepsFirst {
+    if way == FaultOrder::SweepsFirst {
         record.add_one();
     }
     sim.check_flushed(space.root(), Some(Asid(1)), range);
@@ -108,14 +119,12 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
 
 /// Two CPUs fault on the same pages of several tables, while a third makes a hole of them again and
 /// again. Tables come and go.
-fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Failure> {
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+fn faults<G: Concurrent>(config: Config, seed: u64, way: FaultOrder) -> Result<(), Failure> {
+    let (sim, shared) = machine_of::<X86_64L4>(config);
+    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
     let activate = || {
-        // SAFETY: no other mapping is needed, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
     };
     let program = |cpu: u64| {
         let (sim, space, record) = (&sim, &space, &record);
@@ -133,24 +142,24 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Fail
     };
     seeded(&sim, seed, vec![program(0), program(1), Box::new(call)])?;
     sim.on_cpu(0, || {
-        hole(&sim, &space, &record, Way::Right, range);
+        hole(&sim, &space, &record, FaultOrder::Right, range);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
         sim.check_ways_flushed(space.root(), space.space(), range);
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(&sim, &shared)?)
 }
 
 #[test]
 fn no_page_is_left_in_a_swept_range() {
-    right(SEEDS, |seed| faults::<Grace>(config(), seed, Way::Right));
+    right(SEEDS, |seed| faults::<Grace>(config(), seed, FaultOrder::Right));
     let config = Config { faults_drop: false, ..config() };
-    right(SEEDS, |seed| faults::<Grace>(config, seed, Way::Right));
+    right(SEEDS, |seed| faults::<Grace>(config, seed, FaultOrder::Right));
 }
 
 /// Asserts that some seed leaves a page.
-fn leaves_a_page(way: Way) {
+fn leaves_a_page(way: FaultOrder) {
     let failure = explore(MANY, |seed| faults::<Grace>(config(), seed, way));
     let message = failure.expect_err("the mutant was not caught").to_string();
     assert!(message.contains(LEFT), "{message}");
@@ -158,17 +167,17 @@ fn leaves_a_page(way: Way) {
 
 #[test]
 fn a_look_before_the_lock_is_caught() {
-    leaves_a_page(Way::LooksEarly);
+    leaves_a_page(FaultOrder::LooksEarly);
 }
 
 #[test]
 fn a_sweep_without_the_locks_of_empty_tables_is_caught() {
-    leaves_a_page(Way::SkipsAbsent);
+    leaves_a_page(FaultOrder::SkipsAbsent);
 }
 
 #[test]
 fn a_sweep_before_the_record_is_caught() {
-    leaves_a_page(Way::SweepsFirst);
+    leaves_a_page(FaultOrder::SweepsFirst);
 }
 
 /// A fault has the lock of its table and is about to replace a page, while its space forks to the
@@ -176,8 +185,7 @@ fn a_sweep_before_the_record_is_caught() {
 /// fault gives it back.
 #[test]
 fn a_page_is_replaced_beside_a_fork() {
-    let sim = Sim::new(Config { cpus: 2, ..config() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, ..config() });
     let read = Attrs { flags: Attrs::USER_RW.flags - Flags::WRITE, ..Attrs::USER_RW };
     let (space, old, new) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
@@ -188,12 +196,10 @@ fn a_page_is_replaced_beside_a_fork() {
             frame
         });
         space.map_own(pages(AT, 1), old, read).unwrap();
-        (Kept::new(space), old, new)
+        (Leaked::new(space), old, new)
     });
-    // SAFETY: no other mapping is needed, and no other tables have the tags.
-    let activate = |space: &Space<Grace>| unsafe { space.activate() };
-    // SAFETY: ordinary memory.
-    let load = || unsafe { sim.load(virt(AT)) }.unwrap();
+    let activate = |space: &Space<Grace>| space.activate_own();
+    let load = || sim.load_own(virt(AT)).unwrap();
     // SeqCst: the driver runs one CPU at a time.
     let [locked, forked, replaced] = [(); 3].map(|()| AtomicU64::new(0));
     let wait_for = |flag: &AtomicU64| {
@@ -216,24 +222,22 @@ fn a_page_is_replaced_beside_a_fork() {
     let forks = || {
         activate(&space);
         wait_for(&locked);
-        // SAFETY: the fault beside it replaces a page of its own.
-        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        let child = Kept::new(child);
+        let child = space.fork_own(Asid(2), false);
+        let child = Leaked::new(child);
         activate(&child);
         assert_eq!(load(), 1);
         forked.store(1, SeqCst);
         wait_for(&replaced);
         assert_eq!(load(), 2, "the child reads a frame that was given back");
         activate(&space);
-        drop(Kept::into_inner(child));
+        drop(Leaked::into_inner(child));
     };
     seeded(&sim, 1, vec![Box::new(forks), Box::new(faults)]).unwrap();
     sim.on_cpu(0, || {
         space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         [old, new].into_iter().for_each(|frame| release(&sim, frame));
         assert!(sim.settle());
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     all_given_back(&sim, &shared).unwrap();
 }

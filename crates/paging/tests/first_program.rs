@@ -6,15 +6,14 @@ mod common;
 use common::*;
 use machine::*;
 use paging::*;
-use sim::{Config, Grace, Sim, Violation};
+use sim::{Config, Grace, Violation};
 use std::sync::Arc;
 
 const TOP: u64 = 0xffff_8000_0000_0000;
 
 #[test]
 fn a_program_beside_the_kernel() {
-    let sim = Sim::new(Config::default()).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config::default());
     sim.on_cpu(0, || {
         let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
         kernel.reserve(pages(TOP, 1)).unwrap();
@@ -30,8 +29,7 @@ fn a_program_beside_the_kernel() {
 /// back to the list in its new constructed state.
 #[test]
 fn a_top_level_table_that_grew_is_as_constructed() {
-    let sim = Sim::new(Config::default()).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config::default());
     sim.on_cpu(0, || {
         let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
         kernel.reserve(pages(TOP, 1)).unwrap();
@@ -53,8 +51,7 @@ fn a_top_level_table_that_grew_is_as_constructed() {
 /// A page that is given to another list than it came from is reported, whatever its contents.
 #[test]
 fn a_page_on_the_wrong_list_is_reported() {
-    let sim = Sim::new(Config::default()).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config::default());
     let failed = sim::seeded(
         &sim,
         0,

@@ -9,7 +9,7 @@ use common::*;
 use grace::Reclaim;
 use machine::*;
 use paging::*;
-use sim::{Config, Grace, Sim};
+use sim::Grace;
 
 const AT: u64 = 0x20_0000;
 const TOP: u64 = 0xffff_8000_0000_0000;
@@ -35,15 +35,12 @@ fn frame_at(space: &Space, at: u64) -> Option<Frame> {
 /// The table of another space, and one of the kernel's half, are not used.
 #[test]
 fn only_tables_of_this_space() {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
-        let frames: Vec<Frame> = (0..4).map(|_| block(&sim, 0)).collect();
+    on_machine(1, 256, |sim, shared| {
+        let kernel = Arc::new(Space::<Grace>::kernel(shared).unwrap());
+        let frames: Vec<Frame> = (0..4).map(|_| block(sim, 0)).collect();
         kernel.map_own(pages(TOP, 1), frames[0], Attrs::KERNEL_RW).unwrap();
-        let [one, other] = [1, 2].map(|tag| {
-            Space::<Grace>::user(&shared, Asid(tag), Some(Arc::clone(&kernel))).unwrap()
-        });
+        let [one, other] = [1, 2]
+            .map(|tag| Space::<Grace>::user(shared, Asid(tag), Some(Arc::clone(&kernel))).unwrap());
         for (space, frame) in [(&one, frames[1]), (&other, frames[2])] {
             space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
         }
@@ -61,19 +58,16 @@ fn only_tables_of_this_space() {
             space.unmap_own(pages(at, pages_there), |_| ()).unwrap().flush();
         }
         kernel.unmap_own(pages(TOP, 1), |_| ()).unwrap().flush();
-        frames.iter().for_each(|frame| release(&sim, *frame));
+        frames.iter().for_each(|frame| release(sim, *frame));
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A table that was unlinked since, or that was not there, is not used: the page gets a new one.
 #[test]
 fn a_table_that_is_gone_is_made_again() {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let (frame, other) = (block(&sim, 0), block(&sim, 0));
+    on_machine(1, 256, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
+        let (frame, other) = (block(sim, 0), block(sim, 0));
         let guard = Grace::pin();
         let absent = space.walk(&guard).look(virt(AT + 0x1234));
         assert_eq!(absent.mapping(), None);
@@ -85,19 +79,16 @@ fn a_table_that_is_gone_is_made_again() {
         assert_eq!(frame_at(&space, AT), Some(other));
         drop(guard);
         space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
-        [frame, other].into_iter().for_each(|frame| release(&sim, frame));
+        [frame, other].into_iter().for_each(|frame| release(sim, frame));
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
-/// The absent pages of a range, in and without a lowest table, and beside a large page.
+/// The absent pages of a range, in and without a lowest table, and next to a large page.
 #[test]
 fn absent_pages_of_a_range() {
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let (frame, large) = (block(&sim, 0), block(&sim, 9));
+    on_machine(1, 2048, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
+        let (frame, large) = (block(sim, 0), block(sim, 9));
         for at in [AT + 0x1000, AT + 0x3000] {
             space.map_own(pages(at, 1), frame, Attrs::USER_RW).unwrap();
         }
@@ -120,19 +111,16 @@ fn absent_pages_of_a_range() {
         for at in [AT, 4 * AT] {
             space.unmap_own(pages(at, 512), |_| ()).unwrap().flush();
         }
-        [frame, large].into_iter().for_each(|frame| release(&sim, frame));
+        [frame, large].into_iter().for_each(|frame| release(sim, frame));
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A look serves for other addresses: in its table without another walk, elsewhere by one.
 #[test]
 fn a_look_at_another_address() {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let frames: Vec<Frame> = (0..3).map(|_| block(&sim, 0)).collect();
+    on_machine(1, 256, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
+        let frames: Vec<Frame> = (0..3).map(|_| block(sim, 0)).collect();
         space.map_own(pages(AT, 1), frames[0], Attrs::USER_RW).unwrap();
         let guard = Grace::pin();
         let found = space.walk(&guard).look(virt(AT));
@@ -157,7 +145,6 @@ fn a_look_at_another_address() {
         for at in [AT, near, far] {
             space.unmap_own(pages(at, 1), |_| ()).unwrap().flush();
         }
-        frames.iter().for_each(|frame| release(&sim, *frame));
+        frames.iter().for_each(|frame| release(sim, *frame));
     });
-    all_given_back(&sim, &shared).unwrap();
 }

@@ -24,7 +24,7 @@ struct Section(u64);
 
 /// The state of the machine on this host thread. With the deterministic driver, all CPUs run there.
 #[derive(Default)]
-struct State {
+struct GuardLog {
     last: u64,
     /// The guards that are held, and the CPU that holds each.
     held: Vec<(u64, CpuId)>,
@@ -41,14 +41,14 @@ struct Waiting {
 }
 
 thread_local! {
-    static STATE: RefCell<State> = RefCell::default();
+    static GUARD_LOG: RefCell<GuardLog> = RefCell::default();
 }
 
 fn here() -> CpuId {
     Sim::here().unwrap().current()
 }
 
-impl State {
+impl GuardLog {
     /// Ends some guards, and returns the pieces that no guard protects any more.
     fn end(&mut self, gone: impl Fn(u64, CpuId) -> bool) -> Vec<Waiting> {
         self.held.retain(|(guard, cpu)| !gone(*guard, *cpu));
@@ -64,7 +64,7 @@ impl State {
 impl Prompt {
     /// Ends some guards, and frees the pieces that only they protected.
     fn end(gone: impl Fn(u64, CpuId) -> bool) {
-        let due = STATE.with_borrow_mut(|state| state.end(gone));
+        let due = GUARD_LOG.with_borrow_mut(|state| state.end(gone));
         if !std::thread::panicking() {
             // SAFETY: no guard is left of those that were held when it was retired.
             due.into_iter().for_each(|due| unsafe { (due.free)(due.ptr) });
@@ -90,7 +90,7 @@ unsafe impl Reclaim for Prompt {
 
     fn pin() -> Section {
         let here = here();
-        STATE.with_borrow_mut(|state| {
+        GUARD_LOG.with_borrow_mut(|state| {
             state.last += 1;
             let at_once = match &mut state.dropped {
                 Some((cpu, left)) if *cpu == here => {
@@ -109,7 +109,7 @@ unsafe impl Reclaim for Prompt {
     }
 
     unsafe fn retire(_: &Section, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        STATE.with_borrow_mut(|state| {
+        GUARD_LOG.with_borrow_mut(|state| {
             let guards = state.held.iter().map(|(guard, _)| *guard).collect();
             state.waiting.push(Waiting { guards, ptr, free });
         });
@@ -120,7 +120,7 @@ unsafe impl Concurrent for Prompt {}
 
 /// When `unmap` drops the guard under which it changes entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Early {
+enum GuardDropped {
     Never,
     BeforeTheWalk,
     WithTheTableLocked,
@@ -131,28 +131,27 @@ const AT: u64 = 0x3fff_f000;
 
 /// One CPU maps and unmaps pages; another unmaps all pages, so each page goes to one of the two.
 /// Tables come and go.
-fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
-    STATE.take();
+fn both_unmap(seed: u64, early: GuardDropped) -> Result<(), Failure> {
+    GUARD_LOG.take();
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
-    let sim = Sim::new(Config { frames: 96, checks, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 96, checks, ..Config::default() });
     // A failed run leaks it: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || Space::<Prompt>::user(&shared, Asid(1), None).unwrap());
     let space = ManuallyDrop::new(space);
-    let unmap = |range: VirtRange, early: Early| {
+    let unmap = |range: VirtRange, early: GuardDropped| {
         let mut gone = Vec::new();
-        if early == Early::BeforeTheWalk {
+        if early == GuardDropped::BeforeTheWalk {
             // The first guard is for the check of the ends of the range.
-            STATE.with_borrow_mut(|state| state.dropped = Some((here(), 2)));
+            GUARD_LOG.with_borrow_mut(|state| state.dropped = Some((here(), 2)));
         }
         let taken = |page: Mapping| {
             gone.push(page.frame);
-            if early == Early::WithTheTableLocked {
+            if early == GuardDropped::WithTheTableLocked {
                 Prompt::drop_early();
             }
         };
         space.unmap_own(range, taken).unwrap().flush();
-        STATE.with_borrow_mut(|state| state.dropped = None);
+        GUARD_LOG.with_borrow_mut(|state| state.dropped = None);
         gone.iter().for_each(|frame| release(&sim, *frame));
         gone.len()
     };
@@ -162,13 +161,13 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
             let range = pages(AT + ((round & 1) << 12), 1);
             space.map_own(range, block(&sim, 0), Attrs::USER_RW).unwrap();
             (0..4 * (round & 3)).for_each(|_| sim.step(SharedAccess::Other));
-            of_one += unmap(range, Early::Never);
+            of_one += unmap(range, GuardDropped::Never);
         }
     };
     let other = || (0..8).for_each(|_| of_other += unmap(pages(AT, 2), early));
     seeded(&sim, seed, vec![Box::new(one) as Program, Box::new(other)])?;
     assert_eq!(of_one + of_other, 6);
-    STATE.with_borrow(|state| assert!(state.held.is_empty() && state.waiting.is_empty()));
+    GUARD_LOG.with_borrow(|state| assert!(state.held.is_empty() && state.waiting.is_empty()));
     sim.on_cpu(0, || {
         assert_eq!(tables(&sim), 1, "empty tables stay");
         // One of `shared`, one of the space: chains have come back on either CPU.
@@ -180,13 +179,13 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
 
 #[test]
 fn one_of_two_unmaps_gets_each_page() {
-    right(1000, |seed| both_unmap(seed, Early::Never));
+    right(1000, |seed| both_unmap(seed, GuardDropped::Never));
 }
 
 /// Other failures of a mutant do not count: it must be seen to walk in a freed table.
 #[test]
 fn a_guard_dropped_early_is_caught() {
-    for early in [Early::BeforeTheWalk, Early::WithTheTableLocked] {
+    for early in [GuardDropped::BeforeTheWalk, GuardDropped::WithTheTableLocked] {
         let report = caught(20_000, |seed| match both_unmap(seed, early) {
             Err(failure) if walks_in_a_freed_table(&failure) => Err(failure),
             _ => Ok(()),

@@ -7,6 +7,7 @@ use grace::Reclaim;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 type Tables<F> = PageTables<Sim, F, Grace>;
@@ -28,8 +29,7 @@ fn memory() -> VirtRange {
 /// A store of the guest. The host handles its faults.
 fn store<F: Format>(sim: &Sim, tables: &Tables<F>, at: VirtAddr, value: u64) {
     for _ in 0..64 {
-        // SAFETY: the guest's memory.
-        let Err(fault) = (unsafe { sim.store(at, value) }) else { return };
+        let Err(fault) = sim.store_own(at, value) else { return };
         assert!(matches!(fault.kind, FaultKind::Protection | FaultKind::NotPresent), "{fault}");
         let guard = Grace::pin();
         // SAFETY: the guest may write to all of its memory.
@@ -47,24 +47,15 @@ fn word(sim: &Sim, block: Frame, page: u64, index: usize) -> u64 {
     unsafe { base.cast::<AtomicU64>().add(index).as_ref() }.load(Relaxed)
 }
 
-fn machine<F: OnSim>(cpus: usize, seed: u64) -> Sim {
+fn machine<F: OnSim>(cpus: usize, seed: u64) -> (Sim, Arc<Paging<Sim, F>>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
-    Sim::new(Config {
-        cpus,
-        frames: 1024 + 64,
-        arch: F::ARCH,
-        levels: F::LEVELS,
-        speculation: [0, 200][seed as usize & 1],
-        checks,
-        ..Config::default()
-    })
-    .unwrap()
+    let speculation = [0, 200][seed as usize & 1];
+    machine_of(Config { cpus, frames: 1024 + 64, speculation, checks, ..Config::default() })
 }
 
-/// Logs, copies and compares, beside the guest. At the end the large page is whole again.
+/// Logs, copies and compares, while the guest runs. At the end the large page is whole again.
 fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
-    let sim = machine::<F>(WRITERS + 1, seed);
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine::<F>(WRITERS + 1, seed);
     let (tables, block) = sim.on_cpu(0, || {
         let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
         let block = block(&sim, 9);
@@ -76,8 +67,7 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
     let (sim_, tables_, copy_, running_, rounds_) = (&sim, &tables, &copy, &running, &rounds);
     let writer = |cpu: usize| {
         Box::new(move || {
-            // SAFETY: the guest needs no other mapping.
-            unsafe { tables_.activate() };
+            tables_.activate_own();
             for number in 0..STORES {
                 while rounds_.load(Relaxed) < number / EACH_ROUND {
                     sim_.relax();
@@ -132,9 +122,8 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
             };
             tables.sweep_own(memory(), &mut pending, rw).unwrap();
         }
-        // SAFETY: the guest does not run.
-        assert!(unsafe { tables.rejoin(virt(BASE), &mut pending) }.unwrap());
         pending.flush();
+        assert_eq!(tables.rejoin_own(virt(BASE)), Ok(true));
         let page = tables.walk(&Grace::pin()).get(virt(BASE)).unwrap();
         assert_eq!((page.size, page.frame), (PageSize::Size2M, block));
         assert!(page.attrs.flags.contains(Flags::WRITE | Flags::DIRTY));
@@ -142,13 +131,7 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
         drop(tables);
         release(&sim, block);
     });
-    for cpu in 0..WRITERS + 1 {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    Ok(sim.check_leaks()?)
+    Ok(all_given_back(&sim, &paging)?)
 }
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 24 } else { 200 };
@@ -174,8 +157,7 @@ fn by_write_protection() {
 /// All of a guest's addresses are its own, to the last one, and there is no kernel's half.
 #[test]
 fn guests_have_no_kernel() {
-    let sim = machine::<Ept4>(1, 0);
-    let paging = Paging::<Sim, Ept4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine::<Ept4>(1, 0);
     let tables = sim.on_cpu(0, || {
         assert_eq!(Tables::<Ept4>::kernel(&paging).map(drop), Err(Error::NotTheKernels));
         let tables = Tables::<Ept4>::user(&paging, Asid(1), None).unwrap();
@@ -183,24 +165,20 @@ fn guests_have_no_kernel() {
         let (last, beyond) = (pages(top - 4096, 1), pages(top, 1));
         let frame = block(&sim, 0);
         tables.map_own(last, frame, Attrs::USER_RW).unwrap();
-        let failed = tables.map_own(beyond, frame, Attrs::USER_RW).unwrap_err();
-        assert_eq!(failed.error, Error::NotCanonical(virt(top)));
-        drop(failed);
+        let failed = tables.map_own(beyond, frame, Attrs::USER_RW);
+        assert_eq!(refused(failed), Error::NotCanonical(virt(top)));
         let guard = Grace::pin();
         let all = VirtRange::new(virt(0), u64::MAX).unwrap();
         let found: Vec<_> = tables.walk(&guard).pages(all).map(|page| page.page).collect();
         assert_eq!(found, [last.start()]);
         drop(guard);
-        // SAFETY: the test needs no other mapping.
-        unsafe { tables.activate() };
+        tables.activate_own();
         store(&sim, &tables, last.start(), 7);
         let mut frames = [frame];
         let pins = tables.get_user_pages_fast_only(last.start(), true, &mut frames).unwrap();
         drop(pins);
         let global = Attrs { flags: Attrs::USER_RW.flags | Flags::GLOBAL, ..Attrs::USER_RW };
-        let failed = tables.map_own(pages(0, 1), frame, global).unwrap_err();
-        assert_eq!(failed.error, Error::Global(virt(0)));
-        drop(failed);
+        assert_eq!(refused(tables.map_own(pages(0, 1), frame, global)), Error::Global(virt(0)));
         tables.unmap_own(last, |_| ()).unwrap().flush();
         release(&sim, frame);
         tables
@@ -212,8 +190,7 @@ fn guests_have_no_kernel() {
 #[test]
 fn a_fork_has_all_addresses() {
     fn forked<F: OnSim>() {
-        let sim = machine::<F>(1, 0);
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine::<F>(1, 0);
         let (at, frame, parent, child) = sim.on_cpu(0, || {
             let parent = Tables::<F>::user(&paging, Asid(1), None).unwrap();
             let at = [0, 1, 2, 3].map(|part| pages(part << (F::VIRTUAL_BITS - 2), 1));
@@ -223,9 +200,7 @@ fn a_fork_has_all_addresses() {
                 assert!(number == 0 || sim.info(frame).unwrap().try_get());
                 parent.map_own(page, frame, Attrs::USER_RW).unwrap();
             }
-            // SAFETY: no other call on the tables is under way.
-            let (child, pending) = unsafe { parent.fork(Asid(2), false) }.unwrap();
-            pending.flush();
+            let child = parent.fork_own(Asid(2), false);
             (at, frame, parent, child)
         });
         sim.on_cpu(0, || {
@@ -243,10 +218,8 @@ fn a_fork_has_all_addresses() {
                 release(&sim, frame);
             }
             drop(parent);
-            assert!(sim.settle());
-            paging.quick().drain();
         });
-        sim.check_leaks().unwrap();
+        all_given_back(&sim, &paging).unwrap();
     }
     forked::<Ept4>();
     forked::<Ept5>();
@@ -257,15 +230,10 @@ fn a_fork_has_all_addresses() {
 /// The pieces must be whole, in order, and alike.
 #[test]
 fn only_pieces_of_a_block_are_joined() {
-    let sim = machine::<Npt4>(1, 0);
-    let paging = Paging::<Sim, Npt4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine::<Npt4>(1, 0);
     sim.on_cpu(0, || {
         let tables = Tables::<Npt4>::user(&paging, Asid(1), None).unwrap();
-        let rejoin = || {
-            let mut pending = tables.no_flush();
-            // SAFETY: the pages are this test's, and unused.
-            unsafe { tables.rejoin(virt(BASE), &mut pending) }
-        };
+        let rejoin = || tables.rejoin_own(virt(BASE));
         assert_eq!(rejoin(), Ok(false), "nothing is there");
         let first = Frame::new(0x8_0000).unwrap();
         tables.map_own(memory(), first, Attrs::USER_RW).unwrap();

@@ -1,4 +1,4 @@
-//! Pins beside changes of pages of all sizes, under the deterministic driver. Between the load of
+//! Pins during changes of pages of all sizes, under the deterministic driver. Between the load of
 //! an entry and the pin, the entry may change: to other frames, fewer rights, other blocks.
 
 mod common;
@@ -15,8 +15,7 @@ const AT: u64 = 0x4000_0000;
 fn machine() -> (Sim, Shared, ManuallyDrop<Space>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let config = Config { cpus: 2, frames: 1024 + 64, tick: Some(23), checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
     (sim, shared, ManuallyDrop::new(space))
 }
@@ -44,7 +43,7 @@ fn tag_all(sim: &Sim, first: Frame, order: u8, value: u64) {
 }
 
 /// Pins for writing. A pinned frame is the mapped one, and writable.
-fn pin_some(sim: &Sim, space: &Space, count: usize, call: Call) {
+fn pin_some(sim: &Sim, space: &Space, count: usize, call: PinCall) {
     let mut into = [Frame::default(); 3];
     for _ in 0..6 {
         let Some(pins) = call.pin(space, virt(AT), &mut into[..count]) else { continue };
@@ -78,14 +77,14 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
             release(&sim, other);
         }
     };
-    let pinner = || pin_some(&sim, &space, 3, Call::Fast);
+    let pinner = || pin_some(&sim, &space, 3, PinCall::Fast);
     seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
     finish(&sim, &shared, space)
 }
 
 /// A page of this order becomes read-only, and then does not change unless it is pinned, as before
 /// a fork.
-fn frozen(seed: u64, order: u8, call: Call) -> Result<(), Failure> {
+fn frozen(seed: u64, order: u8, call: PinCall) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 1 << order);
     let first = sim.on_cpu(0, || {
@@ -125,9 +124,9 @@ fn pages_that_are_unmapped_are_not_pinned() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn pages_that_may_not_be_written_are_not_pinned_for_it() {
-    for call in Call::ALL {
-        right(if call == Call::Fast { 1000 } else { 200 }, |seed| frozen(seed, 0, call));
-        right(if call == Call::Fast { 1000 } else { 200 }, |seed| frozen(seed, 9, call));
+    for call in PinCall::ALL {
+        right(if call == PinCall::Fast { 1000 } else { 200 }, |seed| frozen(seed, 0, call));
+        right(if call == PinCall::Fast { 1000 } else { 200 }, |seed| frozen(seed, 9, call));
     }
 }
 
@@ -172,15 +171,15 @@ fn the_locked_path_knows_no_holes_where_there_are_none() {
 
 /// The calls that pin.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Call {
+enum PinCall {
     Fast,
     FastOnly,
     Locked,
     Mapped,
 }
 
-impl Call {
-    const ALL: [Call; 4] = [Call::Fast, Call::FastOnly, Call::Locked, Call::Mapped];
+impl PinCall {
+    const ALL: [PinCall; 4] = [PinCall::Fast, PinCall::FastOnly, PinCall::Locked, PinCall::Mapped];
 
     /// Pins from `start` on, for writing; `None` if nothing could be pinned.
     fn pin<'a>(
@@ -190,10 +189,10 @@ impl Call {
         into: &'a mut [Frame],
     ) -> Option<Pins<'a, Sim>> {
         match self {
-            Call::Fast => space.get_user_pages_fast(start, true, into, |_, _| false).ok(),
-            Call::FastOnly => space.get_user_pages_fast_only(start, true, into).ok(),
-            Call::Locked => space.get_user_pages(start, true, into, |_, _| false).ok(),
-            Call::Mapped => Some(space.pin_mapped(start, true, into)),
+            PinCall::Fast => space.get_user_pages_fast(start, true, into, |_, _| false).ok(),
+            PinCall::FastOnly => space.get_user_pages_fast_only(start, true, into).ok(),
+            PinCall::Locked => space.get_user_pages(start, true, into, |_, _| false).ok(),
+            PinCall::Mapped => Some(space.pin_mapped(start, true, into)),
         }
     }
 }
@@ -213,7 +212,7 @@ const fn place(page: u64, piece: u64) -> u64 {
 fn neighbours_change_frames(
     seed: u64,
     (order, keep, rounds): (u8, bool, u64),
-    call: Call,
+    call: PinCall,
 ) -> Result<(), Failure> {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let config = Config {
@@ -224,8 +223,7 @@ fn neighbours_change_frames(
         events: 64,
         ..Config::default()
     };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
     let space = ManuallyDrop::new(space);
     let len = 1 << order;
@@ -310,7 +308,7 @@ fn neighbours_change_frames(
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_neighbours_frame_is_not_pinned() {
-    for call in Call::ALL {
+    for call in PinCall::ALL {
         right(200, |seed| neighbours_change_frames(seed, (0, false, 10), call));
     }
 }
@@ -318,7 +316,7 @@ fn a_neighbours_frame_is_not_pinned() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_neighbours_large_page_is_not_pinned() {
-    for call in Call::ALL {
+    for call in PinCall::ALL {
         right(200, |seed| neighbours_change_frames(seed, (9, seed % 2 == 0, 10), call));
     }
 }
@@ -326,7 +324,7 @@ fn a_neighbours_large_page_is_not_pinned() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_neighbours_huge_page_is_not_pinned() {
-    for call in Call::ALL {
+    for call in PinCall::ALL {
         right(6, |seed| neighbours_change_frames(seed, (18, true, 60), call));
     }
 }

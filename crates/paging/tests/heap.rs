@@ -7,7 +7,7 @@ use common::*;
 use grace::quiescent::BATCH;
 use machine::{Asid, PageSize};
 use paging::{Attrs, Paging, TlbGrace, X86_64L4};
-use sim::{Bare, Config, Grace, Sim};
+use sim::{Bare, Grace};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -53,11 +53,9 @@ static HEAP: Failing = Failing;
 
 /// Exhausted from the very first flush on, for this number of flushes in a row.
 fn exhausted(flushes: u64) {
-    let sim = Sim::new(Config { cpus: 2, frames: 512, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let frame = block(&sim, 0);
+    on_machine(2, 512, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
+        let frame = block(sim, 0);
         FAIL.set(true);
         for turn in 0..flushes {
             // It uses three tables of its own.
@@ -69,9 +67,8 @@ fn exhausted(flushes: u64) {
         FAIL.set(false);
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 0, "tables of {flushes} flushes did not come back");
-        release(&sim, frame);
+        release(sim, frame);
     });
-    all_given_back(&sim, &shared).unwrap();
     assert_ne!(REFUSED.take(), 0, "the engine never asked the heap for a block");
 }
 

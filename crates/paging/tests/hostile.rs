@@ -17,8 +17,8 @@ const TOP: u64 = 0xffff_8000_0000_0000;
 
 /// Calls `f` on CPU 0 of a machine, with the tables of a user space. Nothing is left afterwards.
 fn with_space(f: impl FnOnce(&Sim, &Shared, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 1, frames: 2048, ..Config::default() });
     let space = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         f(&sim, &shared, &space);
@@ -31,14 +31,11 @@ fn with_space(f: impl FnOnce(&Sim, &Shared, &Space)) {
 
 /// The same with the kernel's tables.
 fn with_kernel(f: impl FnOnce(&Sim, &Shared, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let kernel = Space::<Grace>::kernel(&shared).unwrap();
-        f(&sim, &shared, &kernel);
+    on_machine(1, 2048, |sim, shared| {
+        let kernel = Space::<Grace>::kernel(shared).unwrap();
+        f(sim, shared, &kernel);
         drop(kernel);
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 fn panics<T>(f: impl FnOnce() -> T) {
@@ -57,18 +54,15 @@ fn mapped(space: &Space, range: VirtRange) -> Vec<VirtAddr> {
 fn a_panic_while_unmapping_keeps_completed_changes() {
     with_space(|sim, _, space| {
         let page = block(sim, 0);
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
         for (len, left) in [(1, 1), (2, 4)] {
             let range = pages(AT, len);
             // All pages map one frame.
             let same = |_, _| Ok((page, PageSize::Size4K));
             space.map_with_own(range, Attrs::USER_RW, same).unwrap();
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(range.start(), 1) }.unwrap();
+            sim.store_own(range.start(), 1).unwrap();
             panics(|| space.unmap_own(range, |_| panic!("on purpose")));
-            // SAFETY: as above.
-            assert!(unsafe { sim.store(range.start(), 2) }.is_err(), "it is not flushed");
+            assert!(sim.store_own(range.start(), 2).is_err(), "it is not flushed");
             assert_eq!(mapped(space, range).len() as u64, len - 1);
             assert!(sim.settle());
             assert_eq!(tables(sim), left);
@@ -141,7 +135,7 @@ fn a_panic_of_a_decision_changes_nothing() {
     });
 }
 
-/// The value that `decide` returned beside the change is dropped with no lock held.
+/// The value that `decide` returned with the change is dropped with no lock held.
 #[test]
 fn a_value_that_is_dropped_on_an_error_may_change_the_tables() {
     struct Unmaps<'s>(&'s Space);
@@ -150,8 +144,7 @@ fn a_value_that_is_dropped_on_an_error_may_change_the_tables() {
             self.0.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         }
     }
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 1, frames: 64, ..Config::default() });
     // Under this driver a CPU that waits for itself is a failure.
     let program = || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
@@ -176,10 +169,8 @@ fn a_panic_of_a_sweep_keeps_completed_changes() {
         let first = block(sim, 2);
         let range = pages(AT - 0x2000, 4);
         space.map_own(range, first, Attrs::USER_RW).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        // SAFETY: ordinary memory.
-        let store = |at: u64| unsafe { sim.store(virt(at), 1) }.is_ok();
+        space.activate_own();
+        let store = |at: u64| sim.store_own(virt(at), 1).is_ok();
         assert!(range.pages(PageSize::Size4K).all(|at| store(at.get())));
         let mut pending = space.no_flush();
         let change = |page: Mapping| {
@@ -258,17 +249,14 @@ fn a_panic_of_a_constructor_loses_no_frame() {
 fn frames_that_no_program_may_have() {
     with_space(|sim, shared, space| {
         let range = pages(AT, 1);
-        let refused = |frame: Frame, owner| {
+        let no_page = |frame: Frame, owner| {
             let error = Error::Frame(range.start(), frame, owner);
-            let single = space.map_own(range, frame, Attrs::USER_RW).unwrap_err();
-            assert_eq!(single.error, error);
-            drop(single);
-            let many = space.map_frames_own(range.start(), &[frame], Attrs::USER_RW).unwrap_err();
-            assert_eq!(many.error, error);
-            drop(many);
+            assert_eq!(refused(space.map_own(range, frame, Attrs::USER_RW)), error);
+            let failed = space.map_frames_own(range.start(), &[frame], Attrs::USER_RW);
+            assert_eq!(refused(failed), error);
             assert_eq!(mapped(space, range), []);
         };
-        refused(space.root(), Owner::Table(3));
+        no_page(space.root(), Owner::Table(3));
         // SAFETY: no top-level table.
         let table = unsafe { shared.quick().alloc(QUICK_TABLE) }.unwrap();
         // SAFETY: it came from there, and is unchanged.
@@ -276,11 +264,11 @@ fn frames_that_no_program_may_have() {
         // The list may give the page to the mapping as a table, so read its owner again.
         let owner = sim.info(table).unwrap().owner();
         assert_eq!(owner, Owner::Quick(QUICK_TABLE));
-        refused(table, owner);
+        no_page(table, owner);
         let free = block(sim, 3);
         release(sim, free);
-        refused(free, Owner::Free);
-        refused(free.checked_add(3).unwrap(), Owner::Free);
+        no_page(free, Owner::Free);
+        no_page(free.checked_add(3).unwrap(), Owner::Free);
 
         // In the middle of a range, and in a large page of single frames.
         let large = block(sim, 10);
@@ -289,9 +277,8 @@ fn frames_that_no_program_may_have() {
         let hole = large.checked_add(700).unwrap();
         release(sim, hole);
         let both = pages(4 << 20, 1024);
-        let failed = space.map_own(both, large, Attrs::USER_RW).unwrap_err();
-        assert_eq!(failed.error, Error::Frame(virt(6 << 20), hole, Owner::Free));
-        drop(failed);
+        let failed = space.map_own(both, large, Attrs::USER_RW);
+        assert_eq!(refused(failed), Error::Frame(virt(6 << 20), hole, Owner::Free));
         assert_eq!(mapped(space, both), []);
         (0..1024).filter(|n| *n != 700).for_each(|n| release(sim, large.checked_add(n).unwrap()));
 
@@ -320,13 +307,11 @@ fn pages_that_no_program_could_use() {
             let failed = space.map_own(range, page, attrs).unwrap_err();
             assert_eq!(failed.error, Error::NotUser(range.start()));
             drop(failed);
-            let failed = space.map_frames_own(range.start(), &[page], attrs).unwrap_err();
-            assert_eq!(failed.error, Error::NotUser(range.start()));
+            let failed = space.map_frames_own(range.start(), &[page], attrs);
+            assert_eq!(refused(failed), Error::NotUser(range.start()));
         }
         space.map_own(range, page, Attrs::new(Flags::empty())).unwrap();
-        let failed = space.protect_own(range, Flags::READ).unwrap_err();
-        assert_eq!(failed.error, Error::NotUser(range.start()));
-        drop(failed);
+        assert_eq!(refused(space.protect_own(range, Flags::READ)), Error::NotUser(range.start()));
         space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
         space.protect_own(range, Flags::empty()).unwrap().flush();
         space.unmap_own(range, |_| ()).unwrap().flush();
@@ -343,8 +328,8 @@ fn the_page_in_the_way_is_named() {
         let small = pages(TOP + 0x5000, 1);
         let large = pages(TOP, 512);
         let occupied = |range, at| {
-            let failed = kernel.map_own(range, device, Attrs::KERNEL_RW).unwrap_err();
-            assert_eq!(failed.error, Error::Occupied(at));
+            let failed = kernel.map_own(range, device, Attrs::KERNEL_RW);
+            assert_eq!(refused(failed), Error::Occupied(at));
         };
         kernel.map_own(small, device, Attrs::KERNEL_RW).unwrap();
         occupied(large, small.start());
@@ -370,8 +355,7 @@ fn the_page_in_the_way_is_named() {
 /// A forgotten flush leaks: its tables are never used again, and nothing else is lost.
 #[test]
 fn a_flush_that_is_forgotten_leaks_its_tables() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 1, frames: 64, ..Config::default() });
     let lost = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         mem::forget(unmap_prune(pages(AT, 1), &space));
@@ -411,20 +395,17 @@ fn a_cpu_that_enters_gets_the_flushes() {
 /// pages.
 #[test]
 fn no_table_is_made_from_a_kernel_that_is_gone() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+    on_machine(1, 64, |_, shared| {
+        let kernel = Arc::new(Space::<Grace>::kernel(shared).unwrap());
         kernel.reserve(pages(TOP, 1)).unwrap();
-        drop(Space::user(&shared, Asid(1), Some(kernel.clone())).unwrap());
+        drop(Space::user(shared, Asid(1), Some(kernel.clone())).unwrap());
         drop(kernel);
-        assert_eq!(Space::<Grace>::kernel(&shared).map(drop), Err(Error::SecondKernel));
+        assert_eq!(Space::<Grace>::kernel(shared).map(drop), Err(Error::SecondKernel));
         // A space without a kernel half is empty there.
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
         assert_eq!(mapped(&space, pages(TOP, 1 << 34)), []);
         drop(space);
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A page of 1 GiB would be an entry of the top-level table itself, of which user spaces have

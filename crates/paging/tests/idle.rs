@@ -21,30 +21,20 @@ struct World {
     space: ManuallyDrop<Space>,
 }
 
-/// A page whose first word is `number`.
-fn page(sim: &Sim, number: u64) -> Frame {
-    let frame = block(sim, 0);
-    // SAFETY: a frame of ours, which no CPU reaches yet.
-    unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(number) };
-    frame
-}
-
 impl World {
     fn new(config: Config, tag: Tag) -> World {
-        let sim = Sim::new(Config { frames: 256, ..config }).unwrap();
-        let shared = paging(&sim);
+        let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 256, ..config });
         let (kernel, space) = sim.on_cpu(0, || {
             let kernel = Arc::new(Space::kernel(&shared).unwrap());
             let space = Space::user(&shared, tag, Some(Arc::clone(&kernel))).unwrap();
-            space.map_own(pages(AT, 1), page(&sim, 1), Attrs::USER_RO).unwrap();
+            space.map_own(pages(AT, 1), numbered_page(&sim, 1), Attrs::USER_RO).unwrap();
             (kernel, ManuallyDrop::new(space))
         });
         World { sim, shared, kernel, space }
     }
 
     fn activate(&self, space: &Space) {
-        // SAFETY: the tests need no other mapping, and the tags differ.
-        unsafe { space.activate() };
+        space.activate_own();
     }
 
     /// Makes this CPU run the kernel's tables, idle in the space.
@@ -62,7 +52,7 @@ impl World {
     /// Replaces the page by another one with this number. The old one is freed.
     fn replace(&self, number: u64) {
         self.remove();
-        let frame = page(&self.sim, number);
+        let frame = numbered_page(&self.sim, number);
         self.space.map_own(pages(AT, 1), frame, Attrs::USER_RO).unwrap();
     }
 

@@ -238,11 +238,8 @@ fn apply<F: Format>(
 }
 
 fn run<F: OnSim>(calls: Vec<Call>) {
-    let (arch, levels) = (F::ARCH, F::LEVELS);
     let frames = 64 * F::PAGE.frames();
-    let config = Config { cpus: 1, frames, arch, levels, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine_of::<F>(Config { cpus: 1, frames, ..Config::default() });
     sim.on_cpu(0, || {
         let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
         let mut model = Model::new();
@@ -351,98 +348,56 @@ proptest! {
     }
 }
 
-/// At the end of the lower half, with pages of both sizes of a larger granule.
+/// At the end of the lower half, with a page of each size.
 #[test]
-fn larger_granules() {
+fn each_size_at_the_end() {
     fn once<F: OnSim>() {
-        let frames = 64 * F::PAGE.frames();
-        let config =
-            Config { cpus: 1, frames, arch: F::ARCH, levels: F::LEVELS, ..Config::default() };
-        let sim = &Sim::new(config).unwrap();
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, paging) = machine_of::<F>(Config { cpus: 1, ..Config::default() });
         sim.on_cpu(0, || {
             let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
-            let (top, page) = (1 << F::LOWER_BITS, F::PAGE.bytes());
-            let start = virt(top - F::LARGE.bytes() - page);
-            let range = VirtRange::new(start, F::LARGE.bytes() + page).unwrap();
-            let first = Frame::new(2 * F::LARGE.frames() - F::PAGE.frames()).unwrap();
+            let mut sizes: Vec<_> = F::sizes().collect();
+            sizes.sort_unstable();
+            let (top, page, largest) =
+                (1 << F::LOWER_BITS, F::PAGE.bytes(), *sizes.last().unwrap());
+            let len: u64 = sizes.iter().map(|size| size.bytes()).sum();
+            let range = VirtRange::new(virt(top - len), len).unwrap();
+            let first = Frame::new(3 * largest.frames() - (len >> 12)).unwrap();
             space.map_own(range, first, Attrs::USER_RW).unwrap();
             let (_, tables, found) = look(&space);
-            let sizes: Vec<_> = found.iter().map(|page| page.size).collect();
-            assert_eq!(sizes, [F::PAGE, F::LARGE]);
-            assert_eq!(common::tables(sim), tables);
-            // No page of 4 KiB, nor half of one.
-            let small = VirtRange::new(start, 4096).unwrap();
-            let misaligned = Err(Error::Misaligned(virt(start.get() + 4095)));
-            assert_eq!(
-                space.unmap_own(small, |_| ()).map(drop).map_err(|failed| failed.error),
-                misaligned
-            );
-            let size = space.split_own(virt(top - 1), PageSize::Size4K).map(drop);
-            let size = size.map_err(|failed| failed.error);
-            assert_eq!(size, Err(Error::Format(FormatError::Size(PageSize::Size4K))));
+            assert_eq!(found.iter().map(|page| page.size).collect::<Vec<_>>(), sizes);
+            assert_eq!(common::tables(&sim), tables);
+            if F::PAGE != PageSize::Size4K {
+                // No page of 4 KiB, nor half of one.
+                let small = space.unmap_own(VirtRange::new(range.start(), 4096).unwrap(), |_| ());
+                assert_eq!(refused(small), Error::Misaligned(virt(top - len + 4095)));
+                let size = refused(space.split_own(virt(top - 1), PageSize::Size4K));
+                assert_eq!(size, Error::Format(FormatError::Size(PageSize::Size4K)));
+                let odd = first.checked_add(1).unwrap();
+                let failed = space.map_own(range, odd, Attrs::USER_RW);
+                assert_eq!(refused(failed), Error::Format(FormatError::Misaligned(odd, F::PAGE)));
+            }
             space.split_own(virt(top - 1), F::PAGE).unwrap().flush();
-            assert_eq!(look(&space).2.len(), 1 + F::ENTRIES);
-            let frame = |at| space.walk(&<Grace as grace::Reclaim>::pin()).get(at).unwrap().frame;
-            assert_eq!(frame(virt(top - page)).number(), 3 * F::LARGE.frames() - F::PAGE.frames());
+            let pieces = F::ENTRIES + (sizes.len() - 2) * (F::ENTRIES - 1);
+            assert_eq!(look(&space).2.len(), sizes.len() - 1 + pieces);
+            let guard = <Grace as grace::Reclaim>::pin();
+            let last = space.walk(&guard).get(virt(top - page)).unwrap().frame;
+            assert_eq!(last.number(), 3 * largest.frames() - F::PAGE.frames());
+            drop(guard);
             space.unmap_own(range, |_| ()).unwrap().flush();
-            let beyond = VirtRange::new(virt(top), page).unwrap();
-            let failed = space.map_own(beyond, first, Attrs::USER_RW).unwrap_err();
-            assert_eq!(failed.error, Error::NotCanonical(virt(top)));
-            drop(failed);
-            let odd = Frame::new(first.number() + 1).unwrap();
-            let failed = space.map_own(range, odd, Attrs::USER_RW).unwrap_err();
-            assert_eq!(failed.error, Error::Format(FormatError::Misaligned(odd, F::PAGE)));
-            drop(failed);
-            drop(space);
-            sim.settle();
-            paging.quick().drain();
+            let beyond = space.map_own(pages_of::<F>(top, 1), first, Attrs::USER_RW);
+            assert_eq!(refused(beyond), Error::NotCanonical(virt(top)));
         });
-        sim.check_leaks().unwrap();
+        all_given_back(&sim, &paging).unwrap();
     }
+    once::<Sv39>();
+    once::<Sv48>();
+    once::<Sv57>();
+    once::<X86_64L5>();
+    once::<Aarch64>();
+    once::<Aarch64Lpa2>();
     once::<Aarch64G16L3>();
     once::<Aarch64G16>();
     once::<Aarch64G16Lpa2>();
     once::<Aarch64G64>();
     once::<Aarch64G64Lpa>();
-}
-
-/// At the end of the lower half, with pages of all sizes.
-#[test]
-fn other_architectures() {
-    fn once<F: OnSim>(top: u64) {
-        let config = Config { cpus: 1, arch: F::ARCH, levels: F::LEVELS, ..Config::default() };
-        let sim = &Sim::new(config).unwrap();
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        sim.on_cpu(0, || {
-            let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
-            let range = pages(top - (1 << 30) - 0x20_1000, 1 + 512 + (1 << 18));
-            let first = Frame::new((1 << 19) - 512 - 1).unwrap();
-            space.map_own(range, first, Attrs::USER_RW).unwrap();
-            let (_, tables, found) = look(&space);
-            let sizes: Vec<_> = found.iter().map(|page| page.size).collect();
-            assert_eq!(sizes, [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G]);
-            assert_eq!(common::tables(sim), tables);
-            space.split_own(virt(top - 1), PageSize::Size4K).unwrap().flush();
-            assert_eq!(look(&space).2.len(), 2 + 511 + 512);
-            let last = pages(top - 0x1000, 1);
-            let frame = |at| space.walk(&<Grace as grace::Reclaim>::pin()).get(at).unwrap().frame;
-            assert_eq!(frame(last.start()).number(), (1 << 19) + (1 << 18) - 1);
-            space.unmap_own(range, |_| ()).unwrap().flush();
-            let beyond = VirtRange::new(virt(top), 0x1000).unwrap();
-            let failed = space.map_own(beyond, first, Attrs::USER_RW).unwrap_err();
-            assert_eq!(failed.error, Error::NotCanonical(virt(top)));
-            drop(failed);
-            drop(space);
-            sim.settle();
-            paging.quick().drain();
-        });
-        sim.check_leaks().unwrap();
-    }
-    once::<Sv39>(1 << 38);
-    once::<Sv48>(1 << 47);
-    once::<Sv57>(1 << 56);
-    once::<X86_64L5>(1 << 56);
-    once::<Aarch64>(1 << 47);
-    once::<Aarch64Lpa2>(1 << 51);
 }

@@ -17,14 +17,10 @@ const RW: Attrs = Attrs::USER_RW;
 const RO: Attrs = Attrs::USER_RO;
 
 fn machine<F: OnSim>(cpus: usize) -> (Sim, Arc<Paging<Sim, F>>) {
-    let (arch, levels) = (F::ARCH, F::LEVELS);
     // CPUs may use a page until it is flushed.
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let frames = 4 * F::LARGE.frames() + 1024;
-    let config = Config { cpus, frames, arch, levels, checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    (sim, paging)
+    machine_of(Config { cpus, frames, checks, ..Config::default() })
 }
 
 /// A block whose pages begin with different numbers.
@@ -59,11 +55,9 @@ fn each_kind<F: OnSim>() {
     let check = |expected: &dyn Fn(u64) -> u64| {
         for cpu in [1, 0] {
             sim.on_cpu(cpu, || {
-                // SAFETY: the test needs no other mapping, and no other tables have the tag.
-                unsafe { tables.activate() };
+                tables.activate_own();
                 for place in places {
-                    // SAFETY: the test's memory.
-                    let read = unsafe { sim.load(virt(BASE + place * page)) };
+                    let read = sim.load_own(virt(BASE + place * page));
                     assert_eq!(read, Ok(expected(place)), "{place}");
                 }
             });
@@ -97,9 +91,8 @@ fn each_kind<F: OnSim>() {
     let shifted = blocks[2].checked_add(F::PAGE.frames()).unwrap();
     let most = VirtRange::new(virt(BASE), large - page).unwrap();
     sim.on_cpu(0, || {
-        let failed = tables.map_over_own(most, shifted, RW, |_| panic!()).unwrap_err();
-        assert_eq!(failed.error, Error::Cut(virt(BASE), F::LARGE));
-        drop(failed);
+        let failed = tables.map_over_own(most, shifted, RW, |_| panic!());
+        assert_eq!(refused(failed), Error::Cut(virt(BASE), F::LARGE));
         tables.split_own(virt(BASE), F::PAGE).unwrap().flush();
     });
     check(&|place| (1 << 20) + place);
@@ -214,12 +207,10 @@ fn no_access_faults() {
             }
         };
         let reader = || {
-            // SAFETY: the test needs no other mapping.
-            unsafe { kernel.activate() };
+            kernel.activate_own();
             for turn in 0..40 {
                 let page = turn % 4;
-                // SAFETY: ordinary memory.
-                let found = unsafe { sim.load(virt(AT + (page << 12))) }.unwrap();
+                let found = sim.load_own(virt(AT + (page << 12))).unwrap();
                 assert!(found == (1 << 20) + page || found == (2 << 20) + page, "{found:#x}");
             }
         };
@@ -256,10 +247,8 @@ fn no_write_is_lost() {
             assert!(dirty || written == 0);
         };
         let writer = || {
-            // SAFETY: the test needs no other mapping, and no other tables have the tag.
-            unsafe { space.activate() };
-            // SAFETY: ordinary memory. With break-before-make it may fault.
-            let _ = unsafe { sim.store(virt(BASE), 7) };
+            space.activate_own();
+            let _ = sim.store_own(virt(BASE), 7);
         };
         seeded(&sim, seed, vec![Box::new(mapper) as Program, Box::new(writer) as Program])?;
         sim.on_cpu(0, || {
@@ -291,9 +280,7 @@ fn bad_input() {
         space.map_own(pages(BASE + (2 << 20), 512), Frame::new(512).unwrap(), RW).unwrap();
         let before = tables(&sim);
         let fails = |range: VirtRange, first: Frame, attrs: Attrs, error: Error| {
-            let failed = space.map_over_own(range, first, attrs, |_| panic!()).unwrap_err();
-            assert_eq!(failed.error, error);
-            drop(failed);
+            assert_eq!(refused(space.map_over_own(range, first, attrs, |_| panic!())), error);
             assert!(sim.settle());
             assert_eq!(get(&space, BASE).unwrap().frame, page);
             assert_eq!(tables(&sim), before, "{error}");
@@ -331,11 +318,9 @@ fn a_panic_half_way() {
         let space = Space::<Grace>::user(&paging, Asid(1), None).unwrap();
         let (old, new) = (block(&sim, 2), block(&sim, 2));
         space.map_own(pages(BASE, 4), old, RW).unwrap();
-        // SAFETY: the test needs no other mapping.
-        unsafe { space.activate() };
+        space.activate_own();
         for page in 0..4 {
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(virt(BASE + (page << 12)), page) }.unwrap();
+            sim.store_own(virt(BASE + (page << 12)), page).unwrap();
         }
         let mut calls = 0;
         let mut third = |_: Mapping| {
@@ -363,9 +348,7 @@ fn after_a_fork() {
             let (old, new) = (block(&sim, F::PAGE.order()), block(&sim, F::PAGE.order()));
             let page = pages_of::<F>(BASE, 1);
             parent.map_own(page, old, RW.with_share(Share::Exclusive)).unwrap();
-            // SAFETY: the entry has the only reference.
-            let (child, pending) = unsafe { parent.fork(Asid(2), false) }.unwrap();
-            pending.flush();
+            let child = parent.fork_own(Asid(2), false);
             let mut gone = None;
             let over = child.map_over_own(page, new, RW, |page| gone = Some(page.frame));
             over.unwrap().flush();

@@ -20,12 +20,10 @@ fn config() -> Config {
 
 /// Calls `f` on CPU 0 with the active tables of a kernel. Another CPU uses them, too.
 fn with_kernel<F: OnSim>(f: impl FnOnce(&Sim, &PageTables<Sim, F, Grace>)) {
-    let sim = Sim::new(Config { arch: F::ARCH, levels: F::LEVELS, ..config() }).unwrap();
-    let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, shared) = machine_of::<F>(Config { ..config() });
     let kernel = sim.on_cpu(0, || {
         let kernel = PageTables::<Sim, F, Grace>::kernel(&shared).unwrap();
-        // SAFETY: the test needs no mapping.
-        unsafe { kernel.activate() };
+        kernel.activate_own();
         f(&sim, &kernel);
         kernel
     });
@@ -40,10 +38,8 @@ fn published<T>(sim: &Sim, call: impl FnOnce() -> T) -> (T, u64) {
 }
 
 fn use_page(sim: &Sim, at: u64) {
-    // SAFETY: ordinary memory.
-    unsafe { sim.store(virt(at), at) }.unwrap();
-    // SAFETY: as above.
-    assert_eq!(unsafe { sim.load(virt(at)) }, Ok(at));
+    sim.store_own(virt(at), at).unwrap();
+    assert_eq!(sim.load_own(virt(at)), Ok(at));
 }
 
 /// Each call that maps pages, or gives them rights, in the kernel's half.
@@ -137,12 +133,10 @@ fn each_call_publishes_once() {
 /// The calls that only programs' tables have: the CPU that makes one uses the pages at once.
 #[test]
 fn a_program_uses_what_it_has_changed() {
-    let sim = Sim::new(config()).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config());
     let space = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        // SAFETY: the test needs no mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
 
         let frame = block(&sim, 0);
         space.map_own(pages(LOW, 1), frame, Attrs::USER_RW).map_err(error).unwrap();
@@ -198,24 +192,17 @@ fn the_way_is_published_too() {
 /// handler there publishes it.
 #[test]
 fn a_program_faults_until_its_handler_publishes() {
-    let sim = Sim::new(config()).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config());
     let space = sim.on_cpu(0, || {
         let space = Arc::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap());
-        // SAFETY: the test needs no mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
         space
     });
-    let load = || {
-        // SAFETY: ordinary memory.
-        unsafe { sim.load(virt(LOW)) }.is_ok()
-    };
+    let load = || sim.load_own(virt(LOW)).is_ok();
     sim.on_cpu(1, || {
-        // SAFETY: as above.
-        unsafe { space.activate() };
+        space.activate_own();
         sim.on_cpu(0, || {
-            // SAFETY: as above.
-            unsafe { space.activate() };
+            space.activate_own();
             let frame = block(&sim, 0);
             space.map_own(pages(LOW, 1), frame, Attrs::USER_RW).map_err(error).unwrap();
             assert!(load());

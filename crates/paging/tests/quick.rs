@@ -301,21 +301,18 @@ fn interrupts_use_the_same_lists() {
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn tables_are_not_made_twice() {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    sim.on_cpu(0, || {
-        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let frame = block(&sim, 0);
+    on_machine(1, 64, |sim, shared| {
+        let space = Space::<Grace>::user(shared, Asid(1), None).unwrap();
+        let frame = block(sim, 0);
         for round in 0..10 {
             let range = pages(0x1000 + (round << 30), 1);
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
             space.unmap_own(range, |_| ()).unwrap().flush();
             assert!(sim.settle());
         }
-        release(&sim, frame);
+        release(sim, frame);
         drop(space);
         let stats = shared.quick().stats(QUICK_TABLE);
         assert_eq!((stats.made, stats.taken, stats.kept), (4, 27, 31));
     });
-    all_given_back(&sim, &shared).unwrap();
 }

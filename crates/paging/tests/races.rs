@@ -10,7 +10,7 @@ use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, seeded};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Kept<T> = std::mem::ManuallyDrop<T>;
+type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
 /// An upper bound: a mutant takes far fewer.
@@ -36,8 +36,7 @@ fn pay<G: Concurrent>(space: &Space<G>, pending: PendingFlush<'_, Sim, X86_64L4,
 }
 
 fn activate<G: Concurrent>(space: &Space<G>) {
-    // SAFETY: no other mapping is needed, and no other tables have the tag.
-    unsafe { space.activate() };
+    space.activate_own();
 }
 
 /// As a page-fault handler: the page is mapped, so the fault was spurious. It does not repeat; on
@@ -51,27 +50,29 @@ fn spurious(sim: &Sim, at: VirtAddr) {
 }
 
 fn store(sim: &Sim, at: VirtAddr, value: u64) {
-    // SAFETY: ordinary memory.
-    let store = || unsafe { sim.store(at, value) };
+    let store = || sim.store_own(at, value);
     store().or_else(|_| (spurious(sim, at), store()).1).unwrap();
 }
 
 fn load(sim: &Sim, at: VirtAddr) -> u64 {
-    // SAFETY: ordinary memory.
-    let load = || unsafe { sim.load(at) };
+    let load = || sim.load_own(at);
     load().or_else(|_| (spurious(sim, at), load()).1).unwrap()
 }
 
 /// Ends a run: the address space is active on no CPU. All that was retired is freed; one table is
 /// left, then none.
-fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> Result<(), Failure> {
+fn finish<G: Concurrent>(
+    sim: &Sim,
+    shared: &Shared,
+    space: Leaked<Space<G>>,
+) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
         assert_eq!(tables(sim), 1, "empty tables stay");
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         sim.check_flushed(space.root(), space.space(), all);
         sim.check_ways_flushed(space.root(), space.space(), all);
-        drop(Kept::into_inner(space));
+        drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(sim, shared)?)
 }
@@ -83,9 +84,8 @@ fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
 }
 
 fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Result<(), Failure> {
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let (sim, shared) = machine_of::<X86_64L4>(config);
+    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let owner = |cpu: u64| {
         let (sim, space) = (&sim, &space);
         Box::new(move || {
@@ -172,20 +172,18 @@ fn a_table_that_is_not_cleared_is_caught() {
 /// One CPU splits pieces off a large page and unmaps them, while another uses the rest and a third
 /// walks.
 fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
-    let sim = Sim::new(Config { frames: 1200, tick: Some(97), ..config() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 1200, tick: Some(97), ..config() });
     let (space, large) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let large = block(&sim, 9);
         space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
-        (Kept::new(space), large)
+        (Leaked::new(space), large)
     });
     let (piece, other) = (pages(0x20_7000, 2), virt(0x20_1000));
     let splitter = || {
         activate(&space);
-        let cut = space.unmap_own(piece, |_| ()).map(drop).unwrap_err();
-        assert_eq!(cut.error, Error::Cut(virt(0x20_0000), PageSize::Size2M));
-        drop(cut);
+        let failed = space.unmap_own(piece, |_| ()).map(drop);
+        assert_eq!(refused(failed), Error::Cut(virt(0x20_0000), PageSize::Size2M));
         space.split_own(piece.start(), PageSize::Size4K).unwrap().flush();
         let mut gone = Vec::new();
         pay(&space, space.unmap_own(piece, |page| gone.push(page)).unwrap(), flush);
@@ -229,8 +227,7 @@ fn large_pages_are_split_under_users() {
 /// the kernel's top-level entries are fixed.
 fn kernel(seed: u64) -> Result<(), Failure> {
     const TOP: u64 = 0xffff_8000_0000_0000;
-    let sim = Sim::new(Config { checks: Checks::ALL, ..config() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { checks: Checks::ALL, ..config() });
     let at = pages(TOP + 0x5000, 1);
     let (kernel, users) = sim.on_cpu(0, || {
         let kernel = std::sync::Arc::new(Space::<Grace>::kernel(&shared).unwrap());
@@ -245,10 +242,9 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         let failed = kernel.map_own(elsewhere, unused_block(), Attrs::KERNEL_RW).unwrap_err();
         assert_eq!(failed.error, Error::TopLevelFixed(elsewhere.start()));
         drop(failed);
-        let failed = users[0].map_own(at, unused_block(), Attrs::KERNEL_RW).unwrap_err();
-        assert_eq!(failed.error, Error::Kernel(at.start()));
-        drop(failed);
-        (Kept::new(kernel), Kept::new(users))
+        let failed = users[0].map_own(at, unused_block(), Attrs::KERNEL_RW);
+        assert_eq!(refused(failed), Error::Kernel(at.start()));
+        (Leaked::new(kernel), Leaked::new(users))
     });
     let turn = std::sync::atomic::AtomicU32::new(0);
     let is = |value: u32| {
@@ -263,8 +259,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
             sim.check_reuse(None, at);
             kernel.map_own(at, frame, Attrs::KERNEL_RW).unwrap();
             // The kernel tolerates no fault at all.
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(at.start(), round) }.unwrap();
+            sim.store_own(at.start(), round).unwrap();
             set(2 * round as u32 + 1);
             while !is(2 * round as u32 + 2) {
                 sim.relax();
@@ -280,8 +275,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
             while !is(2 * round as u32 + 1) {
                 sim.relax();
             }
-            // SAFETY: ordinary memory.
-            assert_eq!(unsafe { sim.load(at.start()) }, Ok(round));
+            assert_eq!(sim.load_own(at.start()), Ok(round));
             set(2 * round as u32 + 2);
         }
     };
@@ -293,7 +287,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         assert!(sim.settle());
         assert_eq!(tables(&sim), 4);
     });
-    sim.on_cpu(0, || drop((Kept::into_inner(users), Kept::into_inner(kernel))));
+    sim.on_cpu(0, || drop((Leaked::into_inner(users), Leaked::into_inner(kernel))));
     Ok(all_given_back(&sim, &shared)?)
 }
 
@@ -309,12 +303,11 @@ fn the_kernels_half_is_every_spaces() {
 /// A deferred flush that others are added to, performed once.
 #[test]
 fn deferred_flushes_are_done_later() {
-    let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, frames: 96, ..Config::default() });
     let space = sim.on_cpu(1, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         activate(&space);
-        Kept::new(space)
+        Leaked::new(space)
     });
     sim.on_cpu(0, || {
         let ranges = [pages(0x1000, 1), pages(0x4000_0000, 2), pages(0x7f_ffff_f000, 1)];
@@ -340,9 +333,10 @@ fn deferred_flushes_are_done_later() {
 /// it, in whatever order they were added.
 #[test]
 fn joined_deferred_flushes_are_all_done() {
-    let sim = Sim::new(Config { cpus: 2, frames: 4096, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || Kept::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 2, frames: 4096, ..Config::default() });
+    let space =
+        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
     // A large page, a small one, and one that is alone in its tables.
     let kinds = [pages(0x20_0000, 512), pages(0x80_5000, 1), pages(0x7f_ffff_e000, 1)];
     // These keep the tables of the first two alive.
@@ -391,14 +385,14 @@ fn joined_deferred_flushes_are_all_done() {
 /// Accessed and dirty bits set while another CPU protects or unmaps the page are not lost.
 fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
     let checks = Checks { stale: Stale::Off, ..Checks::ALL };
-    let sim = Sim::new(Config { cpus: 2, frames: 64, checks, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 2, frames: 64, checks, ..Config::default() });
     let range = pages(0x5000, 1);
     let (space, frame) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let frame = block(&sim, 0);
         space.map_own(range, frame, Attrs::USER_RW).unwrap();
-        (Kept::new(space), frame)
+        (Leaked::new(space), frame)
     });
     let (mut wrote, mut dirty) = (false, false);
     let changer = || {
@@ -410,8 +404,7 @@ fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
     };
     let user = || {
         activate(&space);
-        // SAFETY: ordinary memory; it may still be written until the flush.
-        wrote = unsafe { sim.store(range.start(), 1) }.is_ok();
+        wrote = sim.store_own(range.start(), 1).is_ok();
     };
     seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(user)])?;
     assert!(!wrote || dirty, "seed {seed}: written, and not dirty");
@@ -430,9 +423,9 @@ fn marks_are_not_lost() {
 /// is in the set of the space's CPUs before it translates, by speculation, too.
 fn come_and_go(seed: u64) -> Result<(), Failure> {
     let checks = Checks { freed_cached: true, ..config().checks };
-    let sim = Sim::new(Config { cpus: 2, speculation: 1000, checks, ..config() }).unwrap();
-    let shared = paging(&sim);
-    let space = |asid| Kept::new(Space::<Grace>::user(&shared, Asid(asid), None).unwrap());
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 2, speculation: 1000, checks, ..config() });
+    let space = |asid| Leaked::new(Space::<Grace>::user(&shared, Asid(asid), None).unwrap());
     let (first, second) = sim.on_cpu(0, || (space(1), space(2)));
     let (range, neighbour) = (pages(AT, 1), pages(AT + 0x1000, 1));
     // The tables stay, so the flush comes right after the entry is cleared.
@@ -464,7 +457,7 @@ fn come_and_go(seed: u64) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         first.unmap_own(neighbour, |_| ()).unwrap().flush();
         release(&sim, stays);
-        drop(Kept::into_inner(second));
+        drop(Leaked::into_inner(second));
     });
     finish(&sim, &shared, first)
 }

@@ -16,34 +16,24 @@ fn assigned(shared: &Shared) -> Space {
 }
 
 fn activate(space: &Space) {
-    // SAFETY: the tests need no other mapping, and fixed tags are of one space each.
-    unsafe { space.activate() };
+    space.activate_own();
 }
 
 fn machine(cpus: usize, tags: u32) -> (Sim, Shared) {
-    let sim = Sim::new(Config { cpus, frames: 256, tags, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus, frames: 256, tags, ..Config::default() });
     (sim, shared)
-}
-
-/// A page whose first word is `number`.
-fn page(sim: &Sim, number: u64) -> Frame {
-    let frame = block(sim, 0);
-    // SAFETY: a frame of ours, which no CPU reaches yet.
-    unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(number) };
-    frame
 }
 
 /// A space with one page, whose first word is `number`.
 fn numbered(sim: &Sim, shared: &Shared, number: u64) -> (Space, Frame) {
-    let (space, frame) = (assigned(shared), page(sim, number));
+    let (space, frame) = (assigned(shared), numbered_page(sim, number));
     space.map_own(pages(AT, 1), frame, Attrs::USER_RO).unwrap();
     (space, frame)
 }
 
 fn number(sim: &Sim) -> Option<u64> {
-    // SAFETY: ordinary memory.
-    unsafe { sim.load(virt(AT)) }.ok()
+    sim.load_own(virt(AT)).ok()
 }
 
 fn remove(sim: &Sim, space: &Space) {
@@ -229,8 +219,7 @@ fn turns(seed: u64) -> Result<(), Failure> {
     let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
     let config =
         Config { cpus: 3, frames: 512, tags: 7, checks, speculation: 300, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) = machine_of::<X86_64L4>(config);
     let spaces: Vec<_> = sim.on_cpu(0, || {
         (0..SPACES as u64).map(|of| ManuallyDrop::new(numbered(&sim, &shared, of).0)).collect()
     });
@@ -263,7 +252,7 @@ fn turns(seed: u64) -> Result<(), Failure> {
                         _ => pending.flush(),
                     }
                     release(sim, gone.unwrap());
-                    let frame = page(sim, other as u64);
+                    let frame = numbered_page(sim, other as u64);
                     space.map_own(range, frame, Attrs::USER_RO).unwrap();
                     busy[other].store(false, Ordering::SeqCst);
                 }
@@ -351,25 +340,4 @@ fn active_throughout(seed: u64) -> Result<(), Failure> {
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn an_active_space_keeps_its_tag() {
     right(200, active_throughout);
-}
-
-/// A CPU that leaves has nothing cached: a flush that does not reach it leaves nothing behind.
-#[test]
-fn a_cpu_leaves_without_translations() {
-    let (sim, shared) = machine(2, 16);
-    let (space, other) = sim.on_cpu(0, || (numbered(&sim, &shared, 1).0, assigned(&shared)));
-    sim.on_cpu(1, || {
-        activate(&space);
-        assert_eq!(number(&sim), Some(1));
-        activate(&other);
-        // SAFETY: the other space is active.
-        unsafe { space.leave() };
-    });
-    sim.on_cpu(0, || {
-        assert!(space.cpus().is_empty());
-        sim.check_reuse(space.space(), pages(AT, 1));
-        remove(&sim, &space);
-        drop((space, other));
-    });
-    all_given_back(&sim, &shared).unwrap();
 }

@@ -19,7 +19,7 @@ static WATCH: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// A thread, as the program's registration sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     /// Not registered.
     Unknown,
     /// Just being registered: the registration may allocate from the pool.
@@ -41,7 +41,7 @@ impl Drop for Leave {
 
 thread_local! {
     static LEAVE: Leave = const { Leave };
-    static STATE: Cell<State> = const { Cell::new(State::Unknown) };
+    static STATE: Cell<ThreadState> = const { Cell::new(ThreadState::Unknown) };
 }
 
 /// Sets the registration. Returns false if there is one.
@@ -51,20 +51,20 @@ pub(super) fn watch(register: fn() -> bool) -> bool {
 
 /// The thread ends.
 pub(super) fn ended() {
-    STATE.set(State::Ended);
+    STATE.set(ThreadState::Ended);
     cache::leave();
 }
 
 /// Whether the thread may keep blocks: if so, [`cache::leave`] will return them.
 pub(super) fn may_keep() -> bool {
     let Some(register) = WATCH.get() else { return LEAVE.try_with(|_| ()).is_ok() };
-    if STATE.get() == State::Unknown {
-        STATE.set(State::Registering);
-        let state = if register() { State::Watched } else { State::Unknown };
+    if STATE.get() == ThreadState::Unknown {
+        STATE.set(ThreadState::Registering);
+        let state = if register() { ThreadState::Watched } else { ThreadState::Unknown };
         // The registration may end the thread's use of the pool.
-        if STATE.get() == State::Registering {
+        if STATE.get() == ThreadState::Registering {
             STATE.set(state);
         }
     }
-    STATE.get() == State::Watched
+    STATE.get() == ThreadState::Watched
 }

@@ -15,7 +15,7 @@
 
 use crate::current_cpu;
 use crate::drive::Program;
-use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use ::grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{
     Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
     FrameRange, FrameSource, Frames, Irqs, Memory, NodeId, Place, Step, Tlb, Translated, VirtAddr,
@@ -38,7 +38,7 @@ struct Inner {
     frames: Frames,
     taken: Box<[AtomicBool]>,
     shared: Shared,
-    slots: Box<[Slot]>,
+    slots: Box<[CpuSlot]>,
     flushes: AtomicU64,
     ipis: AtomicU64,
 }
@@ -164,7 +164,7 @@ impl Bare {
             frames,
             taken: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             shared: Shared::new(),
-            slots: (0..cpus).map(|_| Slot::new()).collect(),
+            slots: (0..cpus).map(|_| CpuSlot::new()).collect(),
             flushes: AtomicU64::new(0),
             ipis: AtomicU64::new(0),
         };

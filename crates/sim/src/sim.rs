@@ -33,7 +33,7 @@ use crate::grace::Grace;
 use crate::report::{Report, Violation};
 use crate::reverse_map::Places;
 use crate::stats::SimStats;
-use ::grace::quiescent::{Shared, Slot};
+use ::grace::quiescent::{CpuSlot, Shared};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     pub(crate) tables: Vec<Stamped>,
     pub(crate) roots: Mutex<BTreeSet<Frame>>,
     pub(crate) grace: Shared,
-    pub(crate) graces: Vec<Slot>,
+    pub(crate) graces: Vec<CpuSlot>,
     pub(crate) constructed: Mutex<Constructed>,
     pub(crate) marks: Mutex<Marks>,
     pub(crate) unseen: Mutex<Unseen>,
@@ -138,7 +138,7 @@ impl Sim {
             tables: (0..config.frames).map(stamps).collect(),
             roots: Mutex::default(),
             grace: Shared::new(),
-            graces: cpus.iter().map(|_| Slot::new()).collect(),
+            graces: cpus.iter().map(|_| CpuSlot::new()).collect(),
             constructed: Mutex::default(),
             marks: Mutex::default(),
             unseen: Mutex::default(),

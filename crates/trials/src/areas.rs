@@ -20,7 +20,7 @@ use grace::Concurrent;
 use machine::{Machine, Translated, lock};
 use paging::Format;
 use spin::mutex::SpinMutex;
-use vmap::{Made, Options, State};
+use vmap::{AreaState, Made, Options};
 
 /// The most areas that a CPU has.
 const HELD: usize = 12;
@@ -162,7 +162,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                     made => {
                         (start, info.made, info.pages) == (area.at, made, area.pages)
                             && info.bytes == area.bytes
-                            && info.state == State::Live
+                            && info.state == AreaState::Live
                     }
                 };
                 *found += usize::from(right);

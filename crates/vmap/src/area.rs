@@ -40,8 +40,8 @@
 
 use crate::block::Bits;
 use crate::error::Culprit;
+use crate::space::PAGE;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::vmap::PAGE;
 use alloc::boxed::Box;
 #[cfg(not(loom))]
 use core::mem::offset_of;
@@ -105,7 +105,7 @@ impl Guard {
 /// The state of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum State {
+pub enum AreaState {
     /// Nothing is mapped there, and no CPU holds a translation of it. Not listed.
     Ready,
     /// Its pages are being mapped.
@@ -120,14 +120,14 @@ pub enum State {
     Waiting,
 }
 
-impl State {
-    const ALL: [State; 6] = [
-        State::Ready,
-        State::Mapping,
-        State::Live,
-        State::PendingFree,
-        State::Unmapping,
-        State::Waiting,
+impl AreaState {
+    const ALL: [AreaState; 6] = [
+        AreaState::Ready,
+        AreaState::Mapping,
+        AreaState::Live,
+        AreaState::PendingFree,
+        AreaState::Unmapping,
+        AreaState::Waiting,
     ];
 }
 
@@ -138,7 +138,7 @@ const USE: u64 = STATE + 1;
 
 /// The contents of an area's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct What {
+pub(crate) struct AreaRecord {
     pub(crate) made: Made,
     pub(crate) guard: Guard,
     /// The base-2 logarithm of the requested alignment.
@@ -152,17 +152,17 @@ pub(crate) struct What {
     pub(crate) caller: Option<&'static Location<'static>>,
 }
 
-impl What {
+impl AreaRecord {
     pub(crate) fn new(
         made: Made,
         pages: usize,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> What {
+    ) -> AreaRecord {
         let known = cfg!(any(feature = "listing", debug_assertions));
         let (guard, align) = (Guard::None, PageSize::Size4K.bytes().trailing_zeros() as u8);
         let caller = known.then_some(caller);
-        What { made, guard, align, pages, bytes, phys: None, caller }
+        AreaRecord { made, guard, align, pages, bytes, phys: None, caller }
     }
 
     /// The address of the first page of an area that begins at `start`.
@@ -181,7 +181,7 @@ impl What {
     }
 }
 
-/// The bits of [`What::form`]: a byte each.
+/// The bits of [`AreaRecord::form`]: a byte each.
 const GUARD_SHIFT: u32 = 8;
 const ALIGN_SHIFT: u32 = 16;
 
@@ -210,7 +210,7 @@ pub(crate) struct Area {
     word: AtomicU64,
     /// `Some` for a block.
     bits: Option<Box<Bits>>,
-    /// See [`What::form`].
+    /// See [`AreaRecord::form`].
     form: AtomicU64,
     pages: AtomicUsize,
     bytes: AtomicU64,
@@ -228,7 +228,7 @@ pub(crate) struct Area {
 impl Area {
     pub(crate) fn new(bits: Option<Box<Bits>>) -> Area {
         Area {
-            word: AtomicU64::new(State::Ready as u64),
+            word: AtomicU64::new(AreaState::Ready as u64),
             bits,
             form: AtomicU64::new(0),
             pages: AtomicUsize::new(0),
@@ -246,7 +246,7 @@ impl Area {
         self.bits.as_deref()
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> AreaState {
         // Acquire: pairs with the Release of `set`: a CPU that sees an area live sees its pages
         // mapped.
         state_of(self.word.load(Ordering::Acquire))
@@ -254,11 +254,11 @@ impl Area {
 
     /// A consistent snapshot of the record and its state. `None` if nothing is mapped there, or if
     /// the record is reused at every attempt.
-    pub(crate) fn look(&self) -> Option<(What, State)> {
+    pub(crate) fn look(&self) -> Option<(AreaRecord, AreaState)> {
         for _ in 0..8 {
             // Acquire: pairs with the Release of `set`, which follows the writes of the record.
             let word = self.word.load(Ordering::Acquire);
-            if state_of(word) == State::Ready {
+            if state_of(word) == AreaState::Ready {
                 return None;
             }
             let what = self.what();
@@ -276,11 +276,11 @@ impl Area {
     /// The contents of the record; consistent for the owner only.
     ///
     /// Relaxed, all: the callers order them by the accesses to the word before and after.
-    pub(crate) fn what(&self) -> What {
+    pub(crate) fn what(&self) -> AreaRecord {
         let form = self.form.load(Ordering::Relaxed);
         let phys = self.phys.load(Ordering::Relaxed);
         let caller = NonNull::new(self.caller.load(Ordering::Relaxed));
-        What {
+        AreaRecord {
             made: Made::ALL[usize::from(form as u8)],
             guard: guard_of(form),
             align: (form >> ALIGN_SHIFT) as u8,
@@ -296,15 +296,15 @@ impl Area {
     /// with `not_live` for another state. `is_right` checks the contents of the record.
     pub(crate) fn claim<E>(
         &self,
-        to: State,
-        is_right: impl FnOnce(What) -> Result<(), E>,
-        not_live: impl FnOnce(State) -> E,
-    ) -> Result<What, E> {
+        to: AreaState,
+        is_right: impl FnOnce(AreaRecord) -> Result<(), E>,
+        not_live: impl FnOnce(AreaState) -> E,
+    ) -> Result<AreaRecord, E> {
         // Acquire: as in `look`.
         let word = self.word.load(Ordering::Acquire);
         let what = self.what();
         is_right(what)?;
-        if state_of(word) != State::Live {
+        if state_of(word) != AreaState::Live {
             return Err(not_live(state_of(word)));
         }
         // Acquire: pairs with `set`: earlier accesses to the area come before ours. If the word has
@@ -326,13 +326,13 @@ impl Area {
     }
 }
 
-/// The guard pages of a [`What::form`].
+/// The guard pages of a [`AreaRecord::form`].
 fn guard_of(form: u64) -> Guard {
     Guard::ALL[usize::from((form >> GUARD_SHIFT) as u8)]
 }
 
-fn state_of(word: u64) -> State {
-    State::ALL[((word & STATE) as usize).min(State::ALL.len() - 1)]
+fn state_of(word: u64) -> AreaState {
+    AreaState::ALL[((word & STATE) as usize).min(AreaState::ALL.len() - 1)]
 }
 
 /// An area that the holder owns exclusively.
@@ -407,11 +407,11 @@ impl Ours {
     }
 
     /// Begins a new use of the record: writes its contents and sets the state to Mapping.
-    pub(crate) fn prepare(self, what: What) {
+    pub(crate) fn prepare(self, what: AreaRecord) {
         // Relaxed: only the owner writes it.
         let uses = self.word.load(Ordering::Relaxed) / USE + 1;
         // Relaxed: the fence below orders it.
-        self.word.store((uses * USE) | State::Ready as u64, Ordering::Relaxed);
+        self.word.store((uses * USE) | AreaState::Ready as u64, Ordering::Relaxed);
         // Release: the count is stored before the record is written; pairs with the fence of
         // `look`.
         fence(Ordering::Release);
@@ -423,7 +423,7 @@ impl Ours {
         self.phys.store(phys, Ordering::Relaxed);
         let caller = what.caller.map_or(ptr::null_mut(), |caller| ptr::from_ref(caller).cast_mut());
         self.caller.store(caller, Ordering::Relaxed);
-        self.set(State::Mapping);
+        self.set(AreaState::Mapping);
     }
 
     /// Sets the requested size; the number of pages stays.
@@ -432,7 +432,7 @@ impl Ours {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn set(self, state: State) {
+    pub(crate) fn set(self, state: AreaState) {
         // Relaxed: only the owner changes it.
         let word = self.word.load(Ordering::Relaxed) & !STATE | state as u64;
         // Release: all earlier accesses to the area come before; pairs with `state`, `look` and
@@ -444,7 +444,7 @@ impl Ours {
     pub(crate) fn wait(self, target: u64) {
         // Relaxed: only the owner of the list that it is on reads it.
         self.target.store(target, Ordering::Relaxed);
-        self.set(State::Waiting);
+        self.set(AreaState::Waiting);
     }
 
     pub(crate) fn target(self) -> u64 {

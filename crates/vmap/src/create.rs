@@ -1,9 +1,9 @@
 //! Creation of an area, and its claim by the caller that unmaps it.
 
-use crate::area::{Area, Guard, Ours, Record, State, What};
+use crate::area::{Area, AreaRecord, AreaState, Guard, Ours, Record};
 use crate::error::Error;
 use crate::request::Request;
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use crate::zone::{Span, Zone};
 use core::ops::RangeInclusive;
 use grace::Concurrent;
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// something may have been mapped there for a moment.
     pub(crate) fn make(
         &self,
-        mut what: What,
+        mut what: AreaRecord,
         request: &Request<'_>,
         sizes: RangeInclusive<PageSize>,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
@@ -150,7 +150,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         match fill(range) {
             Ok(()) => {
                 self.machine().step(SharedAccess::Other);
-                area.set(State::Live);
+                area.set(AreaState::Live);
                 Ok(at)
             }
             Err(error) => {
@@ -180,8 +180,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub(crate) fn claim(
         &self,
         at: VirtAddr,
-        is_right: impl FnOnce(What) -> Result<(), Option<usize>>,
-        to: State,
+        is_right: impl FnOnce(AreaRecord) -> Result<(), Option<usize>>,
+        to: AreaState,
     ) -> Result<Ours, Error> {
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         let guard = G::pin();
@@ -192,14 +192,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let culprit = || area.culprit(at, start);
         let not_live = |state| match state {
             // Its address has not been returned to a caller yet, or it was freed long ago.
-            State::Ready | State::Mapping => Error::NotMapped(at),
+            AreaState::Ready | AreaState::Mapping => Error::NotMapped(at),
             _ => Error::Twice(culprit()),
         };
         let state = area.state();
-        if matches!(state, State::Ready | State::Mapping | State::Waiting) {
+        if matches!(state, AreaState::Ready | AreaState::Mapping | AreaState::Waiting) {
             return Err(not_live(state));
         }
-        let is_right = |what: What| {
+        let is_right = |what: AreaRecord| {
             if what.first(start) != at {
                 return Err(Error::NotTheStart(culprit()));
             }
@@ -220,7 +220,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             && let Err(error) = self.unmap_pages(range)
         {
             // The page tables have been corrupted.
-            area.set(State::Live);
+            area.set(AreaState::Live);
             return Err(error);
         }
         self.put(area);

@@ -11,11 +11,11 @@
 //! Each read-side section covers some dozens of areas, so the listing does not delay grace periods.
 //!
 //! *The statistics* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones.
-//! Each number of each zone is its value at some moment during the call. Beside writers these
-//! moments differ.
+//! Each number of each zone is its value at some moment during the call. With concurrent writers
+//! these moments differ.
 
-use crate::area::{Area, Made, State};
-use crate::vmap::{PAGE, Vmap};
+use crate::area::{Area, AreaState, Made};
+use crate::space::{PAGE, Vmap};
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::panic::Location;
@@ -39,7 +39,7 @@ pub struct AreaInfo {
     /// The call that made it.
     pub made: Made,
     /// Its state.
-    pub state: State,
+    pub state: AreaState,
     /// The physical address of its first byte, if it maps a physical range.
     pub phys: Option<PhysAddr>,
     /// The call site that made it; unknown in release builds without the feature `listing`.
@@ -93,10 +93,10 @@ impl fmt::Display for AreaInfo {
             Made::Reserved => " reserved",
         })?;
         f.write_str(match self.state {
-            State::Ready | State::Live => "",
-            State::Mapping => " (mapping)",
-            State::PendingFree | State::Unmapping => " (unmapping)",
-            State::Waiting => " (unpurged)",
+            AreaState::Ready | AreaState::Live => "",
+            AreaState::Mapping => " (mapping)",
+            AreaState::PendingFree | AreaState::Unmapping => " (unmapping)",
+            AreaState::Waiting => " (unpurged)",
         })
     }
 }

@@ -17,7 +17,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`paging`] | TLB grace periods: [`TlbGrace`] |
-//! | `vmap` | one address space for areas: [`Vmap`] |
+//! | `space` | one address space for areas: [`Vmap`] |
 //! | `tables` | rollback of page-table pages after a call fails |
 //! | `request` | [`Request`], which expresses all demands; [`create`](Vmap::create) |
 //! | `create`, `release` | creation of areas; return of their addresses |
@@ -104,6 +104,9 @@
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
+// The unit tests share a machine with the other tests.
+#[cfg(all(test, not(loom)))]
+extern crate self as vmap;
 #[cfg(any(test, doctest))]
 extern crate std;
 
@@ -121,17 +124,17 @@ mod realloc;
 mod release;
 mod request;
 mod reserve;
+mod space;
 mod sync;
 mod tables;
-mod vmap;
 mod zone;
 
-pub use area::{Guard, Made, State};
+pub use area::{AreaState, Guard, Made};
 pub use error::{Culprit, Error};
 pub use info::{AreaInfo, VmallocInfo};
 pub use paging::{TlbGrace, TlbGraceStats};
 pub use request::{Allocation, Contents, Request};
-pub use vmap::{Options, Vmap};
+pub use space::{Options, Vmap};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -7,7 +7,7 @@
 //! locks, which are those of the crate `spin`, and interrupts, which run on the CPU that they
 //! interrupt.
 
-use crate::area::{Area, Made, Ours, State, What};
+use crate::area::{Area, AreaRecord, AreaState, Made, Ours};
 use crate::block::{Bits, PAGES};
 use grace::period::{CpuGracePeriods, GracePeriods};
 use loom::cell::UnsafeCell;
@@ -135,7 +135,7 @@ impl Cached {
         // Relaxed, here and where it is cleared: the bits and the periods alone must order it.
         *cached = *cached || self.entry.load(Ordering::Relaxed) == 1;
         if *cached {
-            // SAFETY: loom checks that no write runs beside it.
+            // SAFETY: loom checks that no write runs concurrently.
             self.page.with(|page| assert_eq!(unsafe { *page }, 0));
         }
     }
@@ -239,7 +239,7 @@ fn loom_a_period_cut_short_is_caught() {
 /// An area that is being mapped.
 fn area() -> Arc<(Area, Page)> {
     let area = Arc::new((Area::new(None), Page::new(0)));
-    ours(&area).prepare(What::new(Made::Vmalloc, 1, 1, core::panic::Location::caller()));
+    ours(&area).prepare(AreaRecord::new(Made::Vmalloc, 1, 1, core::panic::Location::caller()));
     area
 }
 
@@ -255,7 +255,7 @@ fn states() {
         let unmap = || {
             let area = area.clone();
             thread::spawn(move || {
-                let won = area.0.claim(State::Unmapping, |_| Ok(()), |_| ()).is_ok();
+                let won = area.0.claim(AreaState::Unmapping, |_| Ok(()), |_| ()).is_ok();
                 if won {
                     write(&area.1);
                     ours(&area).wait(3);
@@ -265,10 +265,10 @@ fn states() {
         };
         let unmappers = [unmap(), unmap()];
         write(&area.1);
-        ours(&area).set(State::Live);
+        ours(&area).set(AreaState::Live);
         let won = unmappers.map(|unmapper| unmapper.join().unwrap());
         assert!(won != [true, true], "there are two owners");
-        let waits = area.0.state() == State::Waiting;
+        let waits = area.0.state() == AreaState::Waiting;
         assert_eq!(waits, won.contains(&true));
     });
 }
@@ -280,14 +280,14 @@ fn lives() {
         let reader = {
             let area = area.clone();
             thread::spawn(move || {
-                if area.0.state() == State::Live {
+                if area.0.state() == AreaState::Live {
                     // SAFETY: loom checks that it was written before.
                     area.1.with(|page| assert_eq!(unsafe { *page }, 1));
                 }
             })
         };
         write(&area.1);
-        ours(&area).set(State::Live);
+        ours(&area).set(AreaState::Live);
         reader.join().unwrap();
     });
 }
@@ -299,7 +299,7 @@ fn waits() {
         let reader = {
             let area = area.clone();
             thread::spawn(move || {
-                if area.0.state() == State::Waiting {
+                if area.0.state() == AreaState::Waiting {
                     assert_eq!(ours(&area).target(), 3);
                     // SAFETY: loom checks that it was written before.
                     area.1.with(|page| assert_eq!(unsafe { *page }, 1));
@@ -316,21 +316,21 @@ fn waits() {
 fn uses() {
     model(|| {
         let area = area();
-        ours(&area).set(State::Live);
+        ours(&area).set(AreaState::Live);
         let reader = {
             let area = area.clone();
             thread::spawn(move || {
                 if let Some((what, state)) = area.0.look() {
                     let pages = if what.bytes == 1 { 1 } else { 7 };
                     assert_eq!((what.pages as u64, what.bytes), (pages, pages));
-                    assert!(state != State::Ready, "a Ready record was seen");
+                    assert!(state != AreaState::Ready, "a Ready record was seen");
                 }
             })
         };
         ours(&area).wait(3);
-        ours(&area).set(State::Ready);
-        ours(&area).prepare(What::new(Made::Vmap, 7, 7, core::panic::Location::caller()));
-        ours(&area).set(State::Live);
+        ours(&area).set(AreaState::Ready);
+        ours(&area).prepare(AreaRecord::new(Made::Vmap, 7, 7, core::panic::Location::caller()));
+        ours(&area).set(AreaState::Live);
         reader.join().unwrap();
     });
 }

@@ -12,10 +12,10 @@
 //! A small request takes its frames, and gives them back if there are not enough. It is not
 //! compared, because the comparison loads a line per CPU.
 
-use crate::area::{Made, Ours, State, What};
+use crate::area::{AreaRecord, AreaState, Made, Ours};
 use crate::error::Error;
 use crate::request::{Allocation, Contents, Request};
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
@@ -94,7 +94,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             && pages as u64 >= large.frames()
             && self.tables.paging().largest() >= large;
         let align = if huge { large } else { PageSize::Size4K };
-        let what = What::new(Made::Vmalloc, pages, memory.bytes, caller);
+        let what = AreaRecord::new(Made::Vmalloc, pages, memory.bytes, caller);
         self.make(what, request, PageSize::Size4K..=align, |range| {
             // Large pages are only used if the area begins at their alignment, so that `vrealloc`
             // can move it as it is.
@@ -293,7 +293,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// No code uses the memory any more.
     pub unsafe fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
-        self.free_claimed(self.claim(at, is_vmalloc, State::Unmapping)?);
+        self.free_claimed(self.claim(at, is_vmalloc, AreaState::Unmapping)?);
         self.free_pending();
         Ok(())
     }
@@ -310,7 +310,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// As for [`vfree`](Vmap::vfree).
     pub unsafe fn vfree_atomic(&self, at: VirtAddr) -> Result<(), Error> {
-        let area = self.claim(at, is_vmalloc, State::PendingFree)?;
+        let area = self.claim(at, is_vmalloc, AreaState::PendingFree)?;
         self.local.with(|local| local.pending_free.push(area));
         Ok(())
     }
@@ -319,7 +319,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub(crate) fn free_pending(&self) {
         let next = || self.local.with(|local| local.pending_free.pop()).flatten();
         while let Some(area) = next() {
-            area.set(State::Unmapping);
+            area.set(AreaState::Unmapping);
             self.free_claimed(area);
         }
     }
@@ -333,7 +333,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 }
 
 /// Checks that `vmalloc` or a variant made the area.
-pub(crate) fn is_vmalloc(what: What) -> Result<(), Option<usize>> {
+pub(crate) fn is_vmalloc(what: AreaRecord) -> Result<(), Option<usize>> {
     what.is(Made::Vmalloc)
 }
 

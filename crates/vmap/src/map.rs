@@ -1,11 +1,11 @@
 //! `vmap` and `vunmap`, and mappings of physical ranges.
 
-use crate::area::{Made, State, What};
+use crate::area::{AreaRecord, AreaState, Made};
 use crate::check;
 use crate::create::SMALL;
 use crate::error::Error;
 use crate::request::Request;
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange};
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
         let bytes = frames.len() as u64 * PAGE;
-        let what = What::new(Made::Vmap, frames.len(), bytes, caller);
+        let what = AreaRecord::new(Made::Vmap, frames.len(), bytes, caller);
         self.make(what, request, SMALL, |range| self.map_frames(range, frames, attrs))
     }
 
@@ -62,7 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// No code uses the addresses any more, on any CPU.
     pub unsafe fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
-        let area = self.claim(at, |what| what.is(Made::Vmap), State::Unmapping)?;
+        let area = self.claim(at, |what| what.is(Made::Vmap), AreaState::Unmapping)?;
         let done = self.unmap_claimed(area);
         self.free_pending();
         done
@@ -114,8 +114,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let bytes = self.mapped_bytes(usize::try_from(pages).unwrap_or(usize::MAX))?;
         check::device(self.machine(), first, bytes / PAGE)?;
         let pages = (bytes / PAGE) as usize;
-        let what = What::new(Made::Ioremap, pages, range.len(), caller);
-        let what = What { phys: Some(range.start()), ..what };
+        let what = AreaRecord::new(Made::Ioremap, pages, range.len(), caller);
+        let what = AreaRecord { phys: Some(range.start()), ..what };
         let sizes = PageSize::Size4K..=align;
         let at = self.make(what, request, sizes, |range| self.map_large(range, first, attrs))?;
         at.checked_add(offset).ok_or(wrong)
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// As for [`vunmap`](Vmap::vunmap).
     pub unsafe fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
-        let area = self.claim(page, |what| what.is(Made::Ioremap), State::Unmapping)?;
+        let area = self.claim(page, |what| what.is(Made::Ioremap), AreaState::Unmapping)?;
         self.unmap_claimed(area)
     }
 

@@ -1,12 +1,12 @@
 //! `vm_map_ram` and `vm_unmap_ram`: small, short-lived mappings.
 
-use crate::area::{Area, Guard, Made, Ours, Record, State, What};
+use crate::area::{Area, AreaRecord, AreaState, Guard, Made, Ours, Record};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
 use crate::create::SMALL;
 use crate::error::{Culprit, Error};
 use crate::request::Request;
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
@@ -40,7 +40,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let caller = Location::caller();
         let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
         let Some((at, leaf)) = run else {
-            let what = What::new(Made::Ram, frames.len(), bytes, caller);
+            let what = AreaRecord::new(Made::Ram, frames.len(), bytes, caller);
             let request = Request { guard: Some(Guard::None), ..Request::frames(frames, attrs) };
             return self.make(what, &request, SMALL, |range| self.map_frames(range, frames, attrs));
         };
@@ -145,13 +145,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let span = Span { align: PageSize::Size2M.bytes(), ..Span::new(BYTES, Guard::None) };
         let area = self.take_new(span, record, false);
         let area = area.map_err(|(error, _)| error)?;
-        area.prepare(What::new(Made::Block, PAGES, BYTES, caller));
+        area.prepare(AreaRecord::new(Made::Block, PAGES, BYTES, caller));
         match self.tables.leaf(area.start()) {
             Ok(leaf) => {
                 if let Some(bits) = area.bits() {
                     bits.set_leaf(leaf);
                 }
-                area.set(State::Live);
+                area.set(AreaState::Live);
                 Ok(area)
             }
             Err(error) => {
@@ -223,11 +223,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 return unmapped.map_err(|wrong| wrong.of(bits, start, at, pages));
             }
         }
-        let is_ram = |what: What| match what.is(Made::Ram) {
+        let is_ram = |what: AreaRecord| match what.is(Made::Ram) {
             Ok(()) if what.pages != pages => Err(Some(pages)),
             is_ram => is_ram,
         };
-        self.unmap_claimed(self.claim(at, is_ram, State::Unmapping)?)
+        self.unmap_claimed(self.claim(at, is_ram, AreaState::Unmapping)?)
     }
 
     /// Unmaps a run of a block; `offset` is the distance from the start of the block in bytes.

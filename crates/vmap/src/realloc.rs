@@ -4,11 +4,11 @@
 //! the same frames there, adds new frames behind them, and then unmaps the old area. No byte is
 //! copied. If any step fails, the old area is unchanged.
 
-use crate::area::{Area, Made, Ours, Record, State, What};
+use crate::area::{Area, AreaRecord, AreaState, Made, Ours, Record};
 use crate::error::Error;
 use crate::malloc::{is_vmalloc, rest_of};
 use crate::request::{Allocation, Contents, Request};
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
@@ -44,14 +44,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() {
             return Err(Error::TooLarge(bytes));
         }
-        let area = self.claim(at, is_vmalloc, State::Unmapping)?;
+        let area = self.claim(at, is_vmalloc, AreaState::Unmapping)?;
         let done = match (area.mapped(), VirtRange::new(at, bytes.div_ceil(PAGE) * PAGE)) {
             (Some(old), Some(new)) if new.len() > old.len() => self.grow(area, old, bytes, caller),
             (Some(old), Some(new)) => self.shrink(area, old, self.whole_pages(new), bytes, caller),
             _ => Err(Error::TooLarge(bytes)),
         };
         if done.is_err() {
-            area.set(State::Live);
+            area.set(AreaState::Live);
         }
         done
     }
@@ -75,24 +75,24 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let at = old.start();
         let Some(gone) = kept.end().and_then(|end| rest_of(old, end)) else {
             area.set_bytes(bytes);
-            area.set(State::Live);
+            area.set(AreaState::Live);
             return Ok(at);
         };
         // If the area had a guard page above, the first removed page becomes the new one.
-        let What { guard, align, .. } = area.what();
+        let AreaRecord { guard, align, .. } = area.what();
         let border = gone.start().checked_add(guard.above()).ok_or(Error::NotMapped(at))?;
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         let (front, rest) = (Record::aligned(Area::new(None))?, Record::aligned(Area::new(None))?);
         let (front, rest) = zone.cut(self.machine(), area, border, front, rest)?;
         let what = |range: VirtRange, bytes| {
-            What::new(Made::Vmalloc, (range.len() / PAGE) as usize, bytes, caller)
+            AreaRecord::new(Made::Vmalloc, (range.len() / PAGE) as usize, bytes, caller)
         };
-        front.prepare(What { guard, align, ..what(kept, bytes) });
+        front.prepare(AreaRecord { guard, align, ..what(kept, bytes) });
         rest.prepare(what(gone, gone.len()));
-        rest.set(State::Unmapping);
+        rest.set(AreaState::Unmapping);
         self.depopulate(gone);
         self.put(rest);
-        front.set(State::Live);
+        front.set(AreaState::Live);
         Ok(at)
     }
 
@@ -106,7 +106,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<VirtAddr, Error> {
         let last = old.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
         let attrs = last.map(|page| unmarked(page.attrs));
-        let What { guard, align, .. } = area.what();
+        let AreaRecord { guard, align, .. } = area.what();
         let pages = bytes.div_ceil(PAGE);
         self.check_zones(Span::new(pages * PAGE, guard).bytes)?;
         self.check_free_frames(pages - old.len() / PAGE)?;
@@ -117,7 +117,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         // there was no memory for large pages at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
         let size = if large { PageSize::Size2M } else { PageSize::Size4K };
-        let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
+        let what = AreaRecord::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
         let moved = self.make(what, &request, size..=size, |new| {
             let end = new.start().checked_add(old.len()).ok_or(Error::TooLarge(bytes))?;
             let done = self.map_again(old, new.start()).and_then(|()| match rest_of(new, end) {

@@ -6,8 +6,8 @@
 //! only: so much waits in all zones and blocks that it is worth a broadcast; half of one CPU's
 //! share waits; or space has run out.
 
-use crate::area::{Ours, State};
-use crate::vmap::Vmap;
+use crate::area::{AreaState, Ours};
+use crate::space::Vmap;
 use crate::zone::Zone;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
@@ -155,7 +155,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// a translation of them.
     fn give_back_free(&self, keep: usize) {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop_free(keep)) {
-            own.set(State::Unmapping);
+            own.set(AreaState::Unmapping);
             let zone = self.zone_of(own.start());
             if !zone.is_some_and(|zone| zone.drop_now(self.machine(), own)) {
                 // If the heap has no memory for the removal, the block waits.

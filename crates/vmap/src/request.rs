@@ -6,7 +6,7 @@
 use crate::area::Guard;
 use crate::check;
 use crate::error::Error;
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PhysRange, Place, VirtAddr};

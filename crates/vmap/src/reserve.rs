@@ -4,11 +4,11 @@
 //! is in use like any other: no area gets its addresses, and no page-table page that covers them is
 //! pruned.
 
-use crate::area::{Made, State, What};
+use crate::area::{AreaRecord, AreaState, Made};
 use crate::create::SMALL;
 use crate::error::Error;
 use crate::request::Request;
-use crate::vmap::{PAGE, Vmap};
+use crate::space::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
@@ -69,7 +69,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() {
             return Err(Error::TooLarge(bytes));
         }
-        let what = What::new(Made::Reserved, bytes.div_ceil(PAGE) as usize, bytes, caller);
+        let what = AreaRecord::new(Made::Reserved, bytes.div_ceil(PAGE) as usize, bytes, caller);
         self.make(what, request, SMALL, |_| Ok(()))
     }
 
@@ -87,10 +87,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// mapped there was unmapped before this call; its flush may be left to the TLB grace period
     /// that begins afterwards ([`PageTables::unmap_lazily`](paging::PageTables::unmap_lazily)).
     pub unsafe fn unreserve(&self, at: VirtAddr) -> Result<(), Error> {
-        let area = self.claim(at, |what| what.is(Made::Reserved), State::Unmapping)?;
+        let area = self.claim(at, |what| what.is(Made::Reserved), AreaState::Unmapping)?;
         let first = |range| self.tables.walk(&G::pin()).pages(range).next();
         if let Some(page) = area.mapped().and_then(first) {
-            area.set(State::Live);
+            area.set(AreaState::Live);
             return Err(Error::StillMapped(page.page));
         }
         self.put(area);

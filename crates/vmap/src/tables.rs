@@ -21,7 +21,7 @@
 //! and a CPU that spins on it answers flush requests.
 
 use crate::area::Ours;
-use crate::vmap::Vmap;
+use crate::space::Vmap;
 use grace::Concurrent;
 use machine::Machine;
 use paging::Format;

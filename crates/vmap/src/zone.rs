@@ -27,7 +27,7 @@
 //!   space of the zone, and the root of the tree has the size of the largest.
 //! - The queue is in the order of periods, because each period is numbered under the lock.
 //! - Queueing an area does not allocate, so it cannot fail. Removing an area from the tree
-//!   allocates nodes, like any write beside lock-free readers. If that fails, the area stays
+//!   allocates nodes, like any write under lock-free readers. If that fails, the area stays
 //!   queued, and a later call retries.
 
 mod place;
@@ -35,7 +35,7 @@ mod place;
 pub(crate) use place::Span;
 
 use crate::TlbGrace;
-use crate::area::{Area, List, Ours, Record, State};
+use crate::area::{Area, AreaState, List, Ours, Record};
 use crate::block::PAGES;
 use crate::error::Error;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -218,7 +218,7 @@ impl<G: Concurrent> Zone<G> {
         let areas = self.tree.iter(&guard, addresses).take(NEIGHBOURS + 1);
         let mut count = 0;
         let idle =
-            areas.inspect(|_| count += 1).all(|(_, area)| area.get().state() == State::Waiting);
+            areas.inspect(|_| count += 1).all(|(_, area)| area.get().state() == AreaState::Waiting);
         idle && count <= NEIGHBOURS
     }
 
@@ -263,7 +263,7 @@ impl<G: Concurrent> Zone<G> {
             let kept = kept.get_mut(pages(bytes)).filter(|kept| room && kept.len() < KEPT);
             queue.pop();
             if let Some(kept) = kept {
-                area.set(State::Ready);
+                area.set(AreaState::Ready);
                 kept.push(area);
                 count(&self.books.kept, |kept| kept + bytes);
             } else if !removal.remove(area) {
@@ -359,7 +359,7 @@ impl<G: Concurrent> Zone<G> {
         Ok(ours)
     }
 
-    /// The largest free range in bytes; only a hint beside a writer.
+    /// The largest free range in bytes; only a hint while a writer runs.
     pub(crate) fn largest_gap(&self) -> u64 {
         self.tree.largest_gap(&G::pin()) as u64
     }

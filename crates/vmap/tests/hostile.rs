@@ -9,16 +9,11 @@ use paging::Attrs;
 use sim::Config;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use vmap::{Options, Request, State};
+use vmap::{AreaState, Options, Request};
 
 fn world(cpus: usize) -> World {
     let options = Options { bytes_per_interrupt: 100 * PAGE, ..Options::default() };
     World::new(Config { cpus, frames: 4096, ..Config::default() }, 16, options)
-}
-
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
 /// Maps and unmaps by all calls, and lets addresses come back.
@@ -40,18 +35,16 @@ fn works(world: &World) {
 
 #[test]
 fn a_listing_that_calls_back_and_panics() {
-    let world = world(2);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(2).test(|world, vmap| {
         let areas: Vec<_> = (0..100).map(|_| vmap.vmalloc(PAGE).unwrap()).collect();
         let mut listed = 0;
         vmap.vmallocinfo(|info| {
             listed += 1;
-            if info.state == State::Live {
+            if info.state == AreaState::Live {
                 assert_eq!(vmap.find_vm_area(info.range.start()).as_ref(), Some(info));
             }
             if listed % 20 == 0 {
-                works(&world);
+                works(world);
                 vmap.vmallocinfo(|_| vmap.poll());
                 vmap.idle();
                 vmap.vm_unmap_aliases();
@@ -68,11 +61,10 @@ fn a_listing_that_calls_back_and_panics() {
                 });
             }));
             assert!(listing.is_err());
-            works(&world);
+            works(world);
         }
-        areas.into_iter().for_each(|at| free(&world, at));
+        areas.into_iter().for_each(|at| free(world, at));
     });
-    world.end().unwrap();
 }
 
 /// Periods with numbers that no call returned begin like others, and do not end early.

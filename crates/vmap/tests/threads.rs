@@ -21,7 +21,7 @@ const FRAMES: usize = 4;
 const MAIL: usize = 6;
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum MappedKind {
     /// Frames of this owner.
     Vmap(usize),
     Ram(usize),
@@ -32,7 +32,7 @@ enum Kind {
 struct Mapped {
     at: VirtAddr,
     pages: usize,
-    kind: Kind,
+    kind: MappedKind,
 }
 
 struct World {
@@ -64,13 +64,13 @@ impl World {
         let frames = &self.frames[owner][..1 + round as usize / 4 % FRAMES];
         let (pages, bytes) = (frames.len(), frames.len() as u64 * PAGE);
         let (at, kind) = match round % 4 {
-            0 => (vmap.vmap(frames, rw).unwrap(), Kind::Vmap(owner)),
-            1 => (vmap.vzalloc(bytes).unwrap(), Kind::Memory(mark(owner, round))),
-            _ => (vmap.vm_map_ram(frames, rw).unwrap(), Kind::Ram(owner)),
+            0 => (vmap.vmap(frames, rw).unwrap(), MappedKind::Vmap(owner)),
+            1 => (vmap.vzalloc(bytes).unwrap(), MappedKind::Memory(mark(owner, round))),
+            _ => (vmap.vm_map_ram(frames, rw).unwrap(), MappedKind::Ram(owner)),
         };
         // Relaxed: a hint, which may be outdated.
         self.last.store(at.get(), Relaxed);
-        if let Kind::Memory(mark) = kind {
+        if let MappedKind::Memory(mark) = kind {
             for at in words(at, pages) {
                 assert_eq!(self.read(at), Some(0));
                 // SAFETY: no reference to it exists.
@@ -91,18 +91,20 @@ impl World {
     fn unmap(&self, Mapped { at, pages, kind }: Mapped) {
         for (page, at) in words(at, pages).enumerate() {
             let expected = match kind {
-                Kind::Vmap(owner) | Kind::Ram(owner) => self.frames[owner][page].number(),
-                Kind::Memory(mark) => mark,
+                MappedKind::Vmap(owner) | MappedKind::Ram(owner) => {
+                    self.frames[owner][page].number()
+                }
+                MappedKind::Memory(mark) => mark,
             };
             assert_eq!(self.read(at), Some(expected), "page {page}");
         }
         match kind {
-            Kind::Vmap(_) => self.vmap.end_vmap(at),
-            Kind::Ram(_) => self.vmap.end_ram(at, pages),
+            MappedKind::Vmap(_) => self.vmap.end_vmap(at),
+            MappedKind::Ram(_) => self.vmap.end_ram(at, pages),
             // SAFETY: no code uses it except `vread`.
-            Kind::Memory(mark) if mark & 4 == 0 => unsafe { self.vmap.vfree_atomic(at) },
+            MappedKind::Memory(mark) if mark & 4 == 0 => unsafe { self.vmap.vfree_atomic(at) },
             // SAFETY: as above.
-            Kind::Memory(_) => unsafe { self.vmap.vfree(at) },
+            MappedKind::Memory(_) => unsafe { self.vmap.vfree(at) },
         }
         .unwrap_or_else(|error| panic!("{error}"));
     }

@@ -4,7 +4,7 @@
 use crate::frames;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
 use machine::{Asid, CpuId, CpuSet, Cpus, Flush, Frame, IrqOff, Irqs, Memory, PhysAddr, Step, Tlb};
 use x86_64::instructions::interrupts;
 use x86_64::registers::control::{Cr3, Cr3Flags, Cr4, Cr4Flags};
@@ -91,7 +91,7 @@ unsafe impl Tlb for Tiny {
 }
 
 static SHARED: Shared = Shared::new();
-static SLOTS: [Slot; 1] = [Slot::new()];
+static SLOTS: [CpuSlot; 1] = [CpuSlot::new()];
 
 // SAFETY: one CPU, and one state. Only handlers would interrupt code, and a section keeps them out.
 unsafe impl Domain for Tiny {

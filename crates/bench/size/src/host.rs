@@ -4,7 +4,7 @@ use crate::any;
 use core::alloc::{GlobalAlloc, Layout};
 use core::hint::black_box;
 use core::ptr::NonNull;
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameSource, Irqs, Memory,
     Place, Step, Tlb, VirtRange,
@@ -113,7 +113,7 @@ unsafe impl Tlb for Host {
 }
 
 static SHARED: Shared = Shared::new();
-static SLOTS: [Slot; 16] = [const { Slot::new() }; 16];
+static SLOTS: [CpuSlot; 16] = [const { CpuSlot::new() }; 16];
 
 /// The CPUs of the host, for grace periods.
 #[derive(Clone, Copy, Debug)]

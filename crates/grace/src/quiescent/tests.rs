@@ -10,7 +10,7 @@ use std::vec::Vec;
 /// An engine whose CPUs are host threads. Each thread sets its CPU in [`HERE`].
 struct State {
     shared: Shared,
-    slots: Vec<Slot>,
+    slots: Vec<CpuSlot>,
     freed: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ type Grace = Quiescent<Host>;
 impl State {
     /// A state that is never freed, like a static.
     fn new(cpus: usize) -> &'static State {
-        let slots = (0..cpus).map(|_| Slot::new()).collect();
+        let slots = (0..cpus).map(|_| CpuSlot::new()).collect();
         Box::leak(Box::new(State { shared: Shared::new(), slots, freed: AtomicUsize::new(0) }))
     }
 
@@ -219,7 +219,7 @@ fn left_pieces_wait_for_older_guards() {
         });
         for _ in 0..4 {
             state.on(2, || {
-                assert_eq!(Grace::reclaim(usize::MAX), 0, "freed beside an older guard");
+                assert_eq!(Grace::reclaim(usize::MAX), 0, "freed under an older guard");
                 assert!(Grace::quiescent_state() && Grace::is_pending());
             });
         }

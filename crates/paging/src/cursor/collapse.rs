@@ -4,7 +4,7 @@
 //! of the lower one are taken out, it is marked dead, and the upper entry becomes the page, by one
 //! store. A walk that is in the old table reads absent entries.
 
-use super::{Error, Lent};
+use super::{CheckedBlock, Error};
 use crate::format::{Attrs, Decoded, Format, Geometry};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -56,7 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let _published = self.publish(range);
         self.check_kind(at, attrs.flags)?;
         let value = F::page(size, frame, attrs)?;
-        self.check_frames(&mut Lent::default(), at, frame, size.frames())?;
+        self.check_frames(&mut CheckedBlock::default(), at, frame, size.frames())?;
         let guard = G::pin();
         let walk = self.walk(&guard);
         let spot = walk.find(at, 1).filter(|spot| spot.level == 1);

@@ -32,7 +32,7 @@ pub enum EntryChange {
     /// The entry stays as it is.
     Keep,
     /// An absent entry maps this frame with these attributes. A present entry gets the attributes:
-    /// its frame must be this one, and its accessed and dirty bits stay beside those of the
+    /// its frame must be this one, and its accessed and dirty bits stay, next to those of the
     /// attributes.
     Set(Frame, Attrs),
     /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
@@ -48,7 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains
     /// `at` as `decide` says. If there is no such table, makes it first. `decide` gets the page
     /// that the entry maps, if any. It is called at most once, with the table's lock held. Returns
-    /// what `decide` returned beside the change.
+    /// what `decide` returned with the change.
     ///
     /// With [`sweep`](Self::sweep) it decides races: `decide` sees everything that a CPU stored
     /// before a sweep of `at` that was first to take the lock, also if that sweep found no table.
@@ -222,7 +222,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<Locked<'g, F>, Error> {
         self.table_for(walk, at, level, pending).inspect_err(|_| {
             // Some of the tables on the way may be new.
-            self.prune_beside_fork(walk, at, pending);
+            self.prune_during_fork(walk, at, pending);
         })
     }
 
@@ -232,7 +232,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// is given back.
     ///
     /// Cost: a fence; in tables that fork, a walk.
-    pub(super) fn flush_beside_fork(
+    pub(super) fn flush_during_fork(
         &self,
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
@@ -253,7 +253,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Unlinks the empty tables on the way to `at`. Another CPU may fork from these tables at this
     /// moment. If the fork came first, CPUs of the child may have cached the way to these tables,
     /// so all CPUs flush.
-    pub(super) fn prune_beside_fork(
+    pub(super) fn prune_during_fork(
         &self,
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
@@ -310,10 +310,10 @@ impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
     pub(super) fn end_decision(mut self, replaced: bool) {
         let (empty, walk) = (self.unlock(), self.walk);
         if replaced {
-            self.tables.flush_beside_fork(&walk, self.at, self.level, self.table);
+            self.tables.flush_during_fork(&walk, self.at, self.level, self.table);
         }
         if empty {
-            self.tables.prune_beside_fork(&walk, self.at, self.pending);
+            self.tables.prune_during_fork(&walk, self.at, self.pending);
         }
     }
 }

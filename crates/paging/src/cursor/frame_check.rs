@@ -16,12 +16,12 @@ use machine::{Frame, FrameInfo, Machine, Owner, VirtAddr};
 
 /// The block of frames that was checked last.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Lent {
+pub(super) struct CheckedBlock {
     first: u64,
     len: u64,
 }
 
-impl Lent {
+impl CheckedBlock {
     fn covers(&self, frame: Frame) -> bool {
         frame.number().wrapping_sub(self.first) < self.len
     }
@@ -35,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn check_frames(
         &self,
-        lent: &mut Lent,
+        lent: &mut CheckedBlock,
         at: VirtAddr,
         first: Frame,
         count: u64,
@@ -52,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     #[cold]
     fn check_blocks(
         &self,
-        lent: &mut Lent,
+        lent: &mut CheckedBlock,
         at: VirtAddr,
         first: Frame,
         count: u64,
@@ -69,13 +69,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The block that contains a frame, or the frame's owner if the frame cannot be a page.
-    fn block_of(&self, frame: Frame) -> Result<Lent, Owner> {
+    fn block_of(&self, frame: Frame) -> Result<CheckedBlock, Owner> {
         let machine = self.machine();
         // A frame that is not memory of the frame source is a device.
-        let one = Lent { first: frame.number(), len: 1 };
+        let one = CheckedBlock { first: frame.number(), len: 1 };
         let Some(info) = machine.info(frame) else { return Ok(one) };
         match info.owner() {
-            _ if info.is_page() => Ok(Lent { first: frame.number(), len: 1 << info.order() }),
+            _ if info.is_page() => {
+                Ok(CheckedBlock { first: frame.number(), len: 1 << info.order() })
+            }
             Owner::Free if !info.is_memory() => Ok(one),
             // Or it lies within a block, whose state is kept at its first frame.
             Owner::Free => self.block_around(frame),
@@ -85,7 +87,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// The block that contains a frame that does not begin one.
     #[cold]
-    fn block_around(&self, frame: Frame) -> Result<Lent, Owner> {
+    fn block_around(&self, frame: Frame) -> Result<CheckedBlock, Owner> {
         let around = (1..=MAX_ORDER).find_map(|order| {
             let head = head_of(frame, order)?;
             let info = self.machine().info(head)?;
@@ -95,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         match around {
             None => Err(Owner::Free),
             Some((owner @ (Owner::Table(_) | Owner::Quick(_)), _)) => Err(owner),
-            Some((_, len)) => Ok(Lent { first: frame.number(), len }),
+            Some((_, len)) => Ok(CheckedBlock { first: frame.number(), len }),
         }
     }
 }

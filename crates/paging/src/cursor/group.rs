@@ -20,9 +20,9 @@
 //!   become pages without rights, the range is flushed, and the single entries are stored. Walks
 //!   without a lock, and hardware, meet what `breaks` says.
 //! - *Clearing* needs none of that, if it clears all. A call clears the entries one after the
-//!   other, and leaves the flush pending as for other pages. When it comes to a page beside the
-//!   group, or ends, or panics, with a part of the group left, it parts that (`Passing`), before it
-//!   gives up the lock.
+//!   other, and leaves the flush pending as for other pages. When it comes to a page outside of the
+//!   group, or ends, or panics, with a part of the group left, it parts that (`OpenGroup`), before
+//!   it gives up the lock.
 //! - *A fork* takes the right to write from all pages of a group, or from none. Until the flush, a
 //!   CPU may use the old right for each of the pages, as it may for single ones.
 //! - *A copy of a table* has the same groups: a space comes from the old table to it without a
@@ -45,7 +45,7 @@ use machine::{Entries, Entry, Flush, Frame, Machine, PageSize, VirtAddr, VirtRan
 
 /// The spaces whose CPUs may have cached the pages of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Users {
+pub(super) enum TableUsers {
     /// This one.
     Own,
     /// All that share the table.
@@ -133,7 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Parts a group, if pages of it were cleared. A load for each entry.
     #[cold]
-    fn part_unless_whole(&self, at: VirtAddr, entry: &Entry<'_, M>, users: Users) {
+    fn part_unless_whole(&self, at: VirtAddr, entry: &Entry<'_, M>, users: TableUsers) {
         let first = first_of::<F>(entry.index());
         // SAFETY: a table, which stays one while its lock is held.
         let table = unsafe { entries::<M, F>(self.machine(), entry.table()) };
@@ -147,9 +147,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Makes the pages of a group single. The page at `at` has this entry, whose table's lock the
-    /// caller holds. For [`Users::Sharers`], `at` may be any address.
+    /// caller holds. For [`TableUsers::Sharers`], `at` may be any address.
     #[cold]
-    pub(super) fn part_group(&self, at: VirtAddr, entry: &Entry<'_, M>, users: Users) {
+    pub(super) fn part_group(&self, at: VirtAddr, entry: &Entry<'_, M>, users: TableUsers) {
         let (Some(size), first) = (F::GROUP, first_of::<F>(entry.index())) else { return };
         // SAFETY: a table, which stays one while its lock is held.
         let Some(table) = (unsafe { entries::<M, F>(self.machine(), entry.table()) }) else {
@@ -172,7 +172,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return;
         }
         match (users, VirtRange::new(at.align_down(size), size.bytes())) {
-            (Users::Own, Some(range)) => {
+            (TableUsers::Own, Some(range)) => {
                 let (cpus, space) = self.users();
                 // A CPU may have cached the way to a table with the same group that the space has
                 // left: the flush for that may be another CPU's, and pending.
@@ -193,13 +193,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// The group whose pages a call goes through. When the call comes to a page beside it, and before
-/// it gives up the table's lock, a group is parted that was cleared in part.
-pub(super) struct Passing<'m, M>(Option<(VirtAddr, Entry<'m, M>)>);
+/// The group whose pages a call goes through. When the call comes to a page outside of it, and
+/// before it gives up the table's lock, a group is parted that was cleared in part.
+pub(super) struct OpenGroup<'m, M>(Option<(VirtAddr, Entry<'m, M>)>);
 
-impl<'m, M: Machine> Passing<'m, M> {
+impl<'m, M: Machine> OpenGroup<'m, M> {
     pub(super) fn nothing() -> Self {
-        Passing(None)
+        OpenGroup(None)
     }
 
     /// The call comes to the page at `at`, which is in a group. Called before a change, since the
@@ -215,7 +215,7 @@ impl<'m, M: Machine> Passing<'m, M> {
         &mut self,
         index: usize,
         tables: &PageTables<M, F, G>,
-        users: Users,
+        users: TableUsers,
     ) {
         if F::GROUP.is_some()
             && let Some((_, entry)) = &self.0
@@ -230,7 +230,7 @@ impl<'m, M: Machine> Passing<'m, M> {
     pub(super) fn leave<F: Format, G: Concurrent>(
         &mut self,
         tables: &PageTables<M, F, G>,
-        users: Users,
+        users: TableUsers,
     ) {
         if F::GROUP.is_some()
             && let Some((at, entry)) = self.0.take()

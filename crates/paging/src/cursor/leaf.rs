@@ -10,7 +10,7 @@
 //! marks the entry accessed or dirty at the same moment, either the mark comes first and is lost,
 //! or hardware finds the entry absent.
 
-use super::{Error, Failed, Lent, Result, fill};
+use super::{CheckedBlock, Error, Failed, Result, fill};
 use crate::format::{Attrs, Decoded, Format, Geometry, entries, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
@@ -57,7 +57,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             Err(error) => return Err(Failed { error, pending }),
         };
         let _published = self.publish(range);
-        let (mut at, mut rest, mut lent) = (start, frames, Lent::default());
+        let (mut at, mut rest, mut lent) = (start, frames, CheckedBlock::default());
         while !rest.is_empty() {
             let index = F::index(at, 0);
             let (now, later) = rest.split_at(rest.len().min(F::ENTRIES - index));

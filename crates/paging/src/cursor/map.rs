@@ -1,7 +1,7 @@
 //! Mapping pages.
 
 use super::group::first_page;
-use super::{Error, Failed, Lent, Result, TableSource, fill};
+use super::{CheckedBlock, Error, Failed, Result, TableSource, fill};
 use crate::format::{Attrs, Decoded, Flags, Format, FormatError, Geometry};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
@@ -157,7 +157,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         mut supply: impl Supply,
         mapped: &mut UnderWay<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
-        let mut lent = Lent::default();
+        let mut lent = CheckedBlock::default();
         let mut get = |at| {
             let largest = self.largest(range, at, attrs);
             let (frame, size) = supply(at, largest)?;

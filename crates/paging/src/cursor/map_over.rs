@@ -9,7 +9,7 @@
 //! also where neither may be written.
 
 use super::page::{LockedEntry, PageEntry};
-use super::{Error, Lent, LockedTable, Result, covers};
+use super::{CheckedBlock, Error, LockedTable, Result, covers};
 use crate::format::{Attrs, Decoded, Flags, Format, FormatError, Geometry, alone, is_grouped};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -20,13 +20,13 @@ use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
 /// The pages that a call maps.
 #[derive(Clone, Copy)]
-struct Over {
+struct OverMap {
     range: VirtRange,
     first: Frame,
     attrs: Attrs,
 }
 
-impl Over {
+impl OverMap {
     fn frame(&self, at: VirtAddr) -> Outcome<Frame, Error> {
         let distance = (at.get() - self.range.start().get()) >> 12;
         self.first.checked_add(distance).ok_or(Error::Frames(FrameError::NotOurs(self.first)))
@@ -103,7 +103,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.unshare(range)?;
             self.check_kind(range.start(), attrs.flags)?;
             self.check_ends(&self.walk(&G::pin()), range)?;
-            let over = Over { range, first, attrs };
+            let over = OverMap { range, first, attrs };
             if let Err(error) = self.make_ready(over) {
                 // Of programs: some may be new.
                 let _ = self.unlink_empty(range, pending);
@@ -115,8 +115,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The first pass.
-    fn make_ready(&self, over: Over) -> Outcome<(), Error> {
-        let mut lent = Lent::default();
+    fn make_ready(&self, over: OverMap) -> Outcome<(), Error> {
+        let mut lent = CheckedBlock::default();
         let mut check = |at, size: PageSize| {
             let frame = over.frame(at)?;
             F::page(size, frame, over.attrs)?;
@@ -169,7 +169,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The second pass.
     fn replace<'p>(
         &'p self,
-        over: Over,
+        over: OverMap,
         pending: &mut PendingFlush<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> Outcome<(), Error> {
@@ -198,7 +198,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
     /// becomes the address that follows.
     fn replace(
         &mut self,
-        over: Over,
+        over: OverMap,
         place: &mut Option<VirtAddr>,
         mut gone: impl FnMut(Mapping),
     ) -> Outcome<(), Error> {

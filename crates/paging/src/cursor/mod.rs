@@ -96,8 +96,8 @@ pub(crate) use share::leave_table;
 pub use split::Reserve;
 pub use sweep::SweepChange;
 
-use frame_check::Lent;
-use group::{Passing, Users};
+use frame_check::CheckedBlock;
+use group::{OpenGroup, TableUsers};
 use page::{LockedEntry, PageEntry};
 use range::Locking;
 use spare::{Spare, TableSource};

@@ -2,7 +2,7 @@
 //! decides about one page. The argument for its order with sweeps is that of `entry`.
 
 use super::group::first_page;
-use super::{Changed, Error, Lent, Result};
+use super::{Changed, CheckedBlock, Error, Result};
 use crate::format::{Attrs, Decoded, Format, Geometry, group_entries};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -61,7 +61,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let result = chosen.map_or(Ok(false), |(frame, attrs)| {
             self.check_kind(at, attrs.flags)?;
             let first = first_page::<F>(size, frame, attrs)?;
-            self.check_frames(&mut Lent::default(), at, frame, size.frames())?;
+            self.check_frames(&mut CheckedBlock::default(), at, frame, size.frames())?;
             Ok(self.fill_group(&entries, index, first, &mut locked).1)
         });
         self.locked_table(walk, at, 0, locked, pending).end_decision(false);

@@ -1,8 +1,8 @@
 //! An entry of a locked table, and its changes.
 
-use super::{EntryChange, Error, Lent, LockedTable, SweepChange};
+use super::{CheckedBlock, EntryChange, Error, LockedTable, SweepChange};
 use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, like};
-use crate::gather::{State, TlbGather};
+use crate::gather::{GatherState, TlbGather};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use core::mem;
@@ -68,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn clear(&mut self) {
         self.swap_out();
-        self.table.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
+        self.table.pending.gather.state.set(GatherState::BROKE, F::BREAK_BEFORE_MAKE);
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
         self.drop_cached();
@@ -113,7 +113,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
         tables.check_kind(at, attrs.flags)?;
         let size = F::size_at(level).ok_or(Error::Malformed(at))?;
         let value = F::page(size, frame, attrs)?;
-        tables.check_frames(&mut Lent::default(), at, frame, size.frames())?;
+        tables.check_frames(&mut CheckedBlock::default(), at, frame, size.frames())?;
         match found {
             // A swap: hardware may set bits of the old entry meanwhile.
             Some(found) => {

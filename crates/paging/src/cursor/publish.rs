@@ -12,8 +12,8 @@
 //! These need nothing:
 //! - A fork, and each table of a space that was never active: no CPU has cached anything there,
 //!   and a tag is not kept for a new space.
-//! - Pages beside the range: a group of which a part changes, or a table that the space makes its
-//!   own. Only spaces of programs have them. An access there may fault once, and its handler
+//! - Pages outside of the range: a group of which a part changes, or a table that the space makes
+//!   its own. Only spaces of programs have them. An access there may fault once, and its handler
 //!   flushes the page ([`PageTables::flush_page_here`]).
 //!
 //! Cost: nothing on x86-64, where the machine's method is empty and inlined.

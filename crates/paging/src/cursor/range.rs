@@ -1,6 +1,6 @@
 //! The cursor over a range: it locks the tables of the range one after the other.
 
-use super::{Error, TablePages, Users};
+use super::{Error, TablePages, TableUsers};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -85,7 +85,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Cursor<'_, 'p, M, F, G> {
             let Some(locked) = lock::<M, F>(tables.machine(), table, at)? else { continue };
             let users = match self.locking {
                 Locking::AlsoShared => tables.users_of(&walk, at, level, table),
-                _ => Some(Users::Own),
+                _ => Some(TableUsers::Own),
             };
             if let Some(users) = users {
                 break (at, level, locked, users);
@@ -94,7 +94,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Cursor<'_, 'p, M, F, G> {
         let guard = self.guard.get_or_insert_with(G::pin);
         let mut table = tables.locked_table(tables.walk(guard), at, level, locked, self.pending);
         table.users = users;
-        table.unlinks = self.unlinks && users == Users::Own;
+        table.unlinks = self.unlinks && users == TableUsers::Own;
         table.pages(self.range, &mut self.next).map(Some)
     }
 

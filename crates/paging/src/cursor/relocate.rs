@@ -1,4 +1,4 @@
-//! Moving the pages of a range to other addresses of the same space (mremap).
+//! MovingPage the pages of a range to other addresses of the same space (mremap).
 //!
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
 //! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
@@ -34,7 +34,7 @@ const BATCH: usize = 64;
 
 /// A page between two tables: its new address, and the value of its entry.
 #[derive(Clone, Copy)]
-struct Moving {
+struct MovingPage {
     at: VirtAddr,
     size: PageSize,
     value: u64,
@@ -106,7 +106,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
             }
         }
-        // A few more: a fault beside the ranges may unlink a new table that is empty for a moment.
+        // A few more: a fault outside of the ranges may unlink a new table that is empty for a
+        // moment.
         spare.fill(if needed == 0 { 0 } else { needed + usize::from(F::LEVELS) })?;
         Ok(Relocation { spare, from, to })
     }
@@ -146,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// - *Addresses*: both ranges are the caller's to change. No page was added to either of them
-    ///   since `relocation` was made, and the target has none. No page beside the target, in a
+    ///   since `relocation` was made, and the target has none. No page outside of the target, in a
     ///   table that it shares, was removed.
     /// - *Flush*: until `pending` is flushed, an access by an old address may still reach its page,
     ///   and no frame is given back.
@@ -182,7 +183,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         from: VirtRange,
         to: VirtRange,
-        batch: &mut [Option<Moving>; BATCH],
+        batch: &mut [Option<MovingPage>; BATCH],
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<Option<VirtAddr>, Error> {
         let mut free = batch.iter_mut();
@@ -198,7 +199,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
                 page.part();
                 // A swap: it includes the bits that hardware has set since.
-                *place = Some(Moving { at: moved(from, to, at), size, value: page.swap_out() });
+                *place = Some(MovingPage { at: moved(from, to, at), size, value: page.swap_out() });
                 page.drop_cached();
             }
         }
@@ -207,7 +208,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     fn put_page<'p>(
         &'p self,
-        &Moving { at, size, value }: &Moving,
+        &MovingPage { at, size, value }: &MovingPage,
         spare: &mut Spare<'p, M, F, G>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {

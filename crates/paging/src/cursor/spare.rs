@@ -10,7 +10,7 @@ use crate::gather::NEXT;
 use crate::lock::lock;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
-use crate::walk::{Spot, Walk, beyond};
+use crate::walk::{Walk, WalkEnd, beyond};
 use core::result::Result;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, VirtAddr, VirtRange};
@@ -102,7 +102,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub(super) fn grow(
         &self,
         walk: &Walk<'_, M, F>,
-        spot: &Spot<'_, M>,
+        spot: &WalkEnd<'_, M>,
         at: VirtAddr,
         source: &mut TableSource<'_, '_, M, F, G>,
     ) -> Result<bool, Error> {
@@ -126,7 +126,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn link(
         &self,
         walk: &Walk<'_, M, F>,
-        spot: &Spot<'_, M>,
+        spot: &WalkEnd<'_, M>,
         at: VirtAddr,
         new: Frame,
     ) -> Result<bool, Error> {

@@ -14,7 +14,7 @@ use machine::{Frame, FrameError, FrameInfo, Machine, PageSize, VirtAddr, VirtRan
 
 /// Where the references to the frames of pages are held.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pieces {
+enum PieceReferences {
     /// The caller: the tables hold none.
     Lent,
     /// Each entry.
@@ -64,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         size: PageSize,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        self.split_as(at, size, Pieces::Lent)
+        self.split_as(at, size, PieceReferences::Lent)
     }
 
     /// As [`split`](Self::split), where each entry that leads to a frame with
@@ -83,14 +83,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         size: PageSize,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        self.split_as(at, size, Pieces::Counted)
+        self.split_as(at, size, PieceReferences::Counted)
     }
 
     fn split_as(
         &self,
         at: VirtAddr,
         size: PageSize,
-        pieces: Pieces,
+        pieces: PieceReferences,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let split = self.with_flush(|pending| {
             let wanted = F::level_of(size).ok_or(FormatError::Size(size))?;
@@ -157,14 +157,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if spare.len() == 0 {
             return Ok(());
         }
-        ends::<F>(range).try_for_each(|at| self.split_to(at, 0, Pieces::Ends, spare, pending))
+        ends::<F>(range)
+            .try_for_each(|at| self.split_to(at, 0, PieceReferences::Ends, spare, pending))
     }
 
     fn split_to(
         &self,
         at: VirtAddr,
         wanted: u8,
-        pieces: Pieces,
+        pieces: PieceReferences,
         spare: &mut Spare<'_, M, F, G>,
         pending: &mut PendingFlush<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
@@ -180,7 +181,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let (Decoded::Page(..), Some(size)) = (spot.found, F::size_at(spot.level)) else {
                 match spot.found {
                     Decoded::Malformed => return Err(Error::Malformed(at)),
-                    Decoded::Absent if pieces == Pieces::Ends => {
+                    Decoded::Absent if pieces == PieceReferences::Ends => {
                         // A page may appear there until the lock is held, and none that a CPU
                         // decided on by what was stored before this call does later.
                         let table = spot.entry.table();
@@ -215,7 +216,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Err(error) => Err(error),
             };
             if done == Ok(true) {
-                self.flush_beside_fork(&walk, at, spot.level, table);
+                self.flush_during_fork(&walk, at, spot.level, table);
                 drop(self.publish_page(at, size));
             }
             match done {
@@ -244,11 +245,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         entry: &machine::Entry<'_, M>,
         level: u8,
         new: Frame,
-        pieces: Pieces,
+        pieces: PieceReferences,
     ) -> core::result::Result<bool, Error> {
         let link = F::table(new)?;
         let info = self.machine().info(new);
-        let (mut value, mut divided) = (entry.load(), pieces == Pieces::Lent);
+        let (mut value, mut divided) = (entry.load(), pieces == PieceReferences::Lent);
         while let Decoded::Page(frame, attrs) = F::decode(value, level) {
             if let Err(error) = self.fill_table(new, level - 1, frame, attrs) {
                 self.empty_table(new);
@@ -286,8 +287,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !is_counted(machine, frame) {
             return Ok(());
         }
-        // A piece of several frames has one reference, and frames beside the page have no piece.
-        // So only a block that the pieces have frame by frame is split into frames.
+        // A piece of several frames has one reference, and frames outside of the page have no
+        // piece. So only a block that the pieces have frame by frame is split into frames.
         let order = machine.info(frame).map(FrameInfo::order);
         let by_frames = F::size_at(level - 1).map(PageSize::order) == Some(0)
             && order == Some(F::LARGE.order());

@@ -20,7 +20,7 @@ pub enum SweepChange {
     Keep,
     /// The page is unmapped.
     Clear,
-    /// The page gets these attributes. It keeps its frame, and its accessed and dirty bits beside
+    /// The page gets these attributes. It keeps its frame, and its accessed and dirty bits, next to
     /// those of the attributes.
     Set(Attrs),
     /// The page loses its accessed bit. No flush is pending: a CPU that has cached the translation

@@ -5,9 +5,9 @@
 //! architecture demands break-before-make (`breaks`), the table is unlocked, and an empty one is
 //! unlinked, if the call unlinks tables. So a call may return from the middle of an iteration.
 
-use super::{Error, LockedEntry, PageEntry, Passing, Users, covers};
+use super::{Error, LockedEntry, OpenGroup, PageEntry, TableUsers, covers};
 use crate::format::{Decoded, Format, Geometry, alone, is_grouped};
-use crate::gather::State;
+use crate::gather::GatherState;
 use crate::lock::Locked;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -27,7 +27,7 @@ pub(super) struct LockedTable<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     /// `None` once it is unlocked.
     locked: Option<Locked<'c, F>>,
     /// The spaces that translate by the table.
-    pub(super) users: Users,
+    pub(super) users: TableUsers,
     /// Whether it is unlinked if it is empty when it is dropped.
     pub(super) unlinks: bool,
     pub(super) pending: &'c mut PendingFlush<'p, M, F, G>,
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &'c mut PendingFlush<'p, M, F, G>,
     ) -> LockedTable<'c, 'p, M, F, G> {
         let (table, locked) = (locked.table, Some(locked));
-        let (users, unlinks) = (Users::Own, false);
+        let (users, unlinks) = (TableUsers::Own, false);
         LockedTable { tables: self, walk, at, level, table, locked, users, unlinks, pending }
     }
 }
@@ -96,7 +96,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
         let end = range.last().unwrap_or(self.at).get();
         let more = (end >> shift).saturating_sub(self.at.get() >> shift);
         let last = (F::ENTRIES - 1).min(first.saturating_add(more as usize));
-        let (left, passing) = (first..last + 1, Passing::nothing());
+        let (left, passing) = (first..last + 1, OpenGroup::nothing());
         let pages = TablePages { table: self, passing, entries, range, first, left, next };
         *pages.next = beyond::<F>(pages.address(last), pages.table.level);
         Ok(pages)
@@ -107,7 +107,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for LockedTable<'_, '_, M, F, G>
     #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop(&mut self) {
         let empty = self.unlock();
-        let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
+        let keeps = self.pending.gather.state.contains(GatherState::KEEPS_TABLES);
         if empty && self.unlinks && self.tables.space().is_some() && !keeps {
             let walk = self.walk;
             self.tables.prune_at(&walk, self.at, self.level, &mut self.pending.gather);
@@ -121,7 +121,7 @@ type Page<'t, 'c, 'p, M, F, G> = (Mapping, LockedEntry<'t, 'c, 'p, M, F, G>);
 /// The pages of a locked table in a range, which a call goes through.
 pub(super) struct TablePages<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     pub(super) table: LockedTable<'c, 'p, M, F, G>,
-    passing: Passing<'c, M>,
+    passing: OpenGroup<'c, M>,
     entries: Entries<'c, M>,
     range: VirtRange,
     /// The index of the entry for the table's address.

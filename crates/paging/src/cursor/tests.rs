@@ -1,8 +1,9 @@
-//! Sweeps beside a held lock: they wait for the lock of every table in which a page could appear.
+//! Sweeps while a lock is held: they wait for the lock of every table in which a page could appear.
 
 use super::SweepChange;
+use crate::common::*;
 use crate::lock::lock;
-use crate::{Aarch64, Aarch64G64, Attrs, Encrypted, Flags, Format, Paging, X86_64L4};
+use crate::{Aarch64, Aarch64G64, Attrs, Encrypted, Flags, X86_64L4};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use machine::{Asid, Frame, PageSize, SharedAccess, Step, VirtAddr, VirtRange};
@@ -10,31 +11,23 @@ use sim::{Config, Grace, Program, Sim, seeded};
 use std::boxed::Box;
 use std::vec;
 
-type Space = crate::PageTables<Sim, X86_64L4, Grace>;
-
 const AT: u64 = 0x4000_0000;
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const RELEASED: u32 = 2;
 
-fn pages(at: u64, pages: u64) -> VirtRange {
-    VirtRange::new(VirtAddr::new(at), pages << 12).unwrap()
-}
-
 /// One CPU holds the lock of the table of this level on the way to `at`, while another sweeps a
 /// range without pages. Asserts that the sweep ends after the lock is released.
 fn sweep_waits(level: u8, at: u64, range: VirtRange) {
-    let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
-    let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (sim, paging) = machine_of::<X86_64L4>(Config { frames: 64, ..Config::default() });
     let space = sim.on_cpu(0, || {
         // Leaked by a failed run: there is no CPU on which it could be dropped.
-        ManuallyDrop::new(Space::user(&paging, Asid(1), None).unwrap())
+        ManuallyDrop::new(Space::<Grace>::user(&paging, Asid(1), None).unwrap())
     });
     let page = pages(AT, 1);
     // Beyond the machine's memory.
     let device = Frame::new(1 << 24).unwrap();
-    // SAFETY: no program accesses the addresses.
-    sim.on_cpu(0, || unsafe { space.map(page, device, Attrs::USER_RW) }.unwrap());
+    sim.on_cpu(0, || space.map_own(page, device, Attrs::USER_RW).unwrap());
     let state = AtomicU32::new(FREE);
     // SeqCst: the driver runs one CPU at a time.
     let go_on = |to| {
@@ -56,17 +49,13 @@ fn sweep_waits(level: u8, at: u64, range: VirtRange) {
         while state.load(SeqCst) == FREE {
             sim.relax();
         }
-        let mut pending = space.no_flush();
-        // SAFETY: it changes nothing.
-        let done = unsafe { space.sweep(range, &mut pending, |_| SweepChange::Keep) };
-        assert_eq!(done, Ok(None));
+        space.swept(range, |_| SweepChange::Keep);
         assert_eq!(state.load(SeqCst), RELEASED, "the sweep took no lock");
     };
     let programs: vec::Vec<Program> = vec![Box::new(holder), Box::new(sweeper)];
     seeded(&sim, 0, programs).unwrap_or_else(|failure| panic!("{failure}"));
     sim.on_cpu(0, || {
-        // SAFETY: no program accesses the addresses.
-        unsafe { space.unmap(page, |_| ()) }.unwrap().flush();
+        space.unmap_own(page, |_| ()).unwrap().flush();
         drop(ManuallyDrop::into_inner(space));
     });
 }
@@ -91,17 +80,14 @@ fn a_sweep_takes_the_lock_of_the_table_above_a_hole() {
 /// place for the address bits below it.
 #[test]
 fn a_flush_is_by_the_granule() {
-    let (arch, levels) = (sim::Arch::Aarch64G64, Aarch64G64::LEVELS);
-    let sim = Sim::new(Config { cpus: 1, frames: 256, arch, levels, ..Config::default() }).unwrap();
-    let paging = Paging::<Sim, Aarch64G64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let config = Config { cpus: 1, frames: 256, ..Config::default() };
+    let (sim, paging) = machine_of::<Aarch64G64>(config);
     sim.on_cpu(0, || {
         let space = crate::PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
         let page = pages(AT, 16);
         let (device, none) = (Frame::new(1 << 24).unwrap(), Attrs::default());
-        // SAFETY: no program accesses the addresses.
-        unsafe { space.map(page, device, none) }.unwrap();
-        // SAFETY: as above.
-        let pending = unsafe { space.unmap(page, |_| ()) }.unwrap();
+        space.map_own(page, device, none).unwrap();
+        let pending = space.unmap_own(page, |_| ()).unwrap();
         assert_eq!(pending.gather.what, Some((page, PageSize::Size64K)));
         pending.flush();
     });

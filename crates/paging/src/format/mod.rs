@@ -61,8 +61,8 @@ pub use encrypted::Encrypted;
 pub use geometry::Geometry;
 pub use riscv::{Riscv, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot};
 pub use x86::{
-    Ept, Ept4, Ept5, Extended, Kind, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
-    X86_64L5,
+    Ept, Ept4, Ept5, Extended, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
+    X86_64L5, X86Kind,
 };
 
 use core::fmt;
@@ -176,7 +176,7 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether the tables are a second stage, which translates the physical addresses of a guest.
     /// Addresses are not sign-extended then, all are the guest's, and there are no kernel's tables.
     /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions. The
-    /// second stage is a [`Machine`](machine::Machine) of its own, beside the host's: see
+    /// second stage is a [`Machine`](machine::Machine) of its own, next to the host's: see
     /// [`Asid`](machine::Asid).
     const SECOND_STAGE: bool = false;
     /// Whether the architecture forbids to replace a valid entry by one with another size, another

@@ -3,7 +3,7 @@
 //! runs it.
 
 use super::pins::{pin_one, unpin, why_not};
-use super::take::Taken;
+use super::take::PinOutcome;
 use machine::{Frame, Machine, after_update};
 
 /// The outcome of [`hold`].
@@ -52,12 +52,12 @@ pub(super) fn hold_one<M: Machine>(
     mut machine: &M,
     frame: Frame,
     look: impl FnOnce() -> bool,
-) -> Result<Frame, Taken> {
+) -> Result<Frame, PinOutcome> {
     // SAFETY: just pinned, and never used.
     let undo = |machine: &mut &M| unsafe { unpin(*machine, &[frame]) };
     match hold(&mut machine, |machine| pin_one(*machine, frame), look, undo) {
         Held::Yes => Ok(frame),
         Held::Free => Err(why_not(machine, frame)),
-        Held::Changed => Err(Taken::Not),
+        Held::Changed => Err(PinOutcome::Not),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::hold::hold_one;
 use super::pins::Pins;
-use super::take::Taken;
+use super::take::PinOutcome;
 use crate::format::{Flags, Format};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -36,7 +36,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let first = Some(start.align_down(PageSize::Size4K));
         let places = core::iter::successors(first, |at| at.checked_add(PageSize::Size4K.bytes()));
         let _ = pins.fill(places, |machine, at| {
-            let frame = look(at).ok_or(Taken::Not)?;
+            let frame = look(at).ok_or(PinOutcome::Not)?;
             hold_one(machine, frame, || look(at) == Some(frame))
         });
         pins

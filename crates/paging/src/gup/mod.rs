@@ -54,7 +54,7 @@ pub(crate) mod tests;
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;
 pub use stats::GupStats;
-use take::Taken;
+use take::PinOutcome;
 
 use crate::format::{Format, Geometry};
 use crate::tables::PageTables;
@@ -219,9 +219,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<(), GupError> {
         for _ in 0..TRIES {
             match self.take_locked(at, write, pins) {
-                Taken::Some => return Ok(()),
-                Taken::NotMemory => return Err(GupError::NotMemory(at)),
-                Taken::Not => {}
+                PinOutcome::Some => return Ok(()),
+                PinOutcome::NotMemory => return Err(GupError::NotMemory(at)),
+                PinOutcome::Not => {}
             }
             if !bring_in(at, write) {
                 return Err(GupError::Hole(at));

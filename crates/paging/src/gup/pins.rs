@@ -2,7 +2,7 @@
 //!
 //! Pins are counted at the first frame of a block ([`crate::block`]).
 
-use super::take::Taken;
+use super::take::PinOutcome;
 use crate::block::{MAX_ORDER, head_of, left_in};
 use core::fmt;
 use machine::{Frame, FrameSource, Machine, SharedAccess};
@@ -78,9 +78,9 @@ impl<'a, M: Machine> Pins<'a, M> {
     pub(super) fn fill<T>(
         &mut self,
         places: impl Iterator<Item = T>,
-        mut hold: impl FnMut(&'a M, T) -> Result<Frame, Taken>,
-    ) -> Taken {
-        let (machine, mut done, mut taken) = (self.machine, 0, Taken::Some);
+        mut hold: impl FnMut(&'a M, T) -> Result<Frame, PinOutcome>,
+    ) -> PinOutcome {
+        let (machine, mut done, mut taken) = (self.machine, 0, PinOutcome::Some);
         for (slot, place) in self.into[self.len..].iter_mut().zip(places) {
             match hold(machine, place) {
                 Ok(frame) => *slot = frame,
@@ -150,11 +150,11 @@ pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
 
 /// The reason why a frame could not be pinned.
 #[cold]
-pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
+pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> PinOutcome {
     // A number in the range of the frame source may be of a device, too.
     match machine.info(frame) {
-        Some(info) if info.is_memory() => Taken::Not,
-        _ => Taken::NotMemory,
+        Some(info) if info.is_memory() => PinOutcome::Not,
+        _ => PinOutcome::NotMemory,
     }
 }
 

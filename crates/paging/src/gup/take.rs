@@ -10,7 +10,7 @@ use machine::{Entry, Frame, Machine, VirtAddr};
 
 /// The outcome of pinning at an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum PinOutcome {
     Some,
     /// The entry is absent, lacks a wanted right, or has changed.
     Not,
@@ -37,7 +37,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
             // Pages of level 0 have more than one frame where the granule is larger than 4 KiB.
             if level != 0 || F::PAGE.order() != 0 {
-                if take_large::<M, F>(at, &entry, level, value, write, still, pins) != Taken::Some {
+                if take_large::<M, F>(at, &entry, level, value, write, still, pins)
+                    != PinOutcome::Some
+                {
                     return;
                 }
             } else if pins.room() == 1 {
@@ -50,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
                     hold_page::<M, F>(machine, &entry, load::<M, F>(&entry, 0), write, still)
                 });
-                if taken != Taken::Some {
+                if taken != PinOutcome::Some {
                     return;
                 }
             }
@@ -61,15 +63,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Pins one page, or the wanted part of a large page, with the table locked.
-    pub(super) fn take_locked(&self, at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) -> Taken {
+    pub(super) fn take_locked(
+        &self,
+        at: VirtAddr,
+        write: bool,
+        pins: &mut Pins<'_, M>,
+    ) -> PinOutcome {
         loop {
             let guard = G::pin();
             let walk = self.walk(&guard);
             let Some((entry, level, _, own)) = walk.descend(at, 0) else {
-                return Taken::Not;
+                return PinOutcome::Not;
             };
             if F::SHARED_IS_READ_ONLY && write && !own {
-                return Taken::Not;
+                return PinOutcome::Not;
             }
             let table = entry.table();
             let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
@@ -89,7 +96,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     }
                 }
                 Ok(None) => {}
-                Err(_) => return Taken::Not,
+                Err(_) => return PinOutcome::Not,
             }
         }
     }
@@ -103,7 +110,7 @@ fn take_page<M: Machine, F: Format>(
     write: bool,
     still: impl Fn() -> bool,
     pins: &mut Pins<'_, M>,
-) -> Taken {
+) -> PinOutcome {
     pins.fill(core::iter::once(entry), |machine, entry| {
         hold_page::<M, F>(machine, entry, value, write, &still)
     })
@@ -119,8 +126,8 @@ fn hold_page<M: Machine, F: Format>(
     value: u64,
     write: bool,
     still: impl Fn() -> bool,
-) -> Result<Frame, Taken> {
-    let frame = F::usable(value, 0, write).ok_or(Taken::Not)?;
+) -> Result<Frame, PinOutcome> {
+    let frame = F::usable(value, 0, write).ok_or(PinOutcome::Not)?;
     hold_one(machine, frame, || {
         let now = load::<M, F>(entry, 0);
         (now == value || F::usable(now, 0, write) == Some(frame)) && still()
@@ -137,19 +144,19 @@ fn take_large<M: Machine, F: Format>(
     write: bool,
     still: impl Fn() -> bool,
     pins: &mut Pins<'_, M>,
-) -> Taken {
+) -> PinOutcome {
     let (Some(first), Some(size)) = (F::usable(value, level, write), F::size_at(level)) else {
-        return Taken::Not;
+        return PinOutcome::Not;
     };
     let offset = at.offset_in(size) >> 12;
-    let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
+    let Some(frame) = first.checked_add(offset) else { return PinOutcome::NotMemory };
     let count = (size.frames() - offset).min(pins.room() as u64);
     let before = pins.frames().len();
     let look = || F::usable(load::<M, F>(entry, level), level, write) == Some(first) && still();
     let add = |pins: &mut Pins<'_, M>| pins.add(frame, count as usize);
     match hold(pins, add, look, |pins| pins.cut(before)) {
-        Held::Yes => Taken::Some,
+        Held::Yes => PinOutcome::Some,
         Held::Free => why_not(pins.machine(), frame),
-        Held::Changed => Taken::Not,
+        Held::Changed => PinOutcome::Not,
     }
 }

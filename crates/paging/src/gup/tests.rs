@@ -1,18 +1,13 @@
 //! Races of pins with unmaps and frees, under the deterministic driver, and two mutants.
 
-#[path = "../../tests/common/own.rs"]
-mod own;
 mod pages;
 
-use crate::{
-    Attrs, EntryChange, Error, Failed, Flags, Format, GupError, Mapping, PageTables, Paging,
-    PendingFlush, Pins, Supply, SweepChange, X86_64L4,
-};
+use crate::common::*;
+use crate::{Attrs, Flags, GupError, Pins};
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use machine::*;
-use own::Own;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, explore, seeded};
 use std::boxed::Box;
 use std::{vec, vec::Vec};
@@ -24,53 +19,20 @@ std::thread_local! {
     pub(super) static ORDER_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-type Space = PageTables<Sim, X86_64L4, Grace>;
-
 const AT: u64 = 0x3fff_e000;
 
-fn virt(at: u64) -> VirtAddr {
-    VirtAddr::new(at)
-}
-
-fn pages(at: u64, pages: u64) -> VirtRange {
-    VirtRange::new(virt(at), pages << 12).unwrap()
-}
-
-fn machine(cpus: usize, frames: u64) -> (Sim, Arc<Paging<Sim, X86_64L4>>, ManuallyDrop<Space>) {
+fn machine(cpus: usize, frames: u64) -> (Sim, Shared, ManuallyDrop<Space>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
-    let sim =
-        Sim::new(Config { cpus, frames, tick: Some(23), checks, ..Config::default() }).unwrap();
-    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let config = Config { cpus, frames, tick: Some(23), checks, ..Config::default() };
+    let (sim, paging) = machine_of(config);
     let space = sim.on_cpu(0, || Space::user(&paging, Asid(1), None).unwrap());
     // A failed run leaks it: there is no CPU on which it could be dropped.
     (sim, paging, ManuallyDrop::new(space))
 }
 
-fn finish(
-    sim: &Sim,
-    paging: &Paging<Sim, X86_64L4>,
-    space: ManuallyDrop<Space>,
-) -> Result<(), Failure> {
+fn finish(sim: &Sim, paging: &Shared, space: ManuallyDrop<Space>) -> Result<(), Failure> {
     sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
-    for cpu in 0..sim.config().cpus {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    Ok(sim.check_leaks()?)
-}
-
-fn user_block(sim: &Sim, order: u8) -> Frame {
-    let frame = sim.alloc(order, Place::Local).unwrap();
-    // SAFETY: it is ours.
-    unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
-    frame
-}
-
-fn release(sim: &Sim, frame: Frame) {
-    // SAFETY: its only users are pins and translations.
-    unsafe { sim.release(frame) }.unwrap();
+    Ok(all_given_back(sim, paging)?)
 }
 
 fn tag(sim: &Sim, frame: Frame) -> &core::sync::atomic::AtomicU64 {
@@ -89,7 +51,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     let (sim, paging, space) = machine(3, 96);
     let owner = || {
         for round in 0..4 {
-            let frame = user_block(&sim, 0);
+            let frame = block(&sim, 0);
             tag(&sim, frame).store(1, RELAXED);
             let range = pages(AT + (round << 12), 1);
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
@@ -152,7 +114,7 @@ fn pins_beside_unmaps(
     SECOND_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(2, 96);
     let map = |page: u64| {
-        let frame = user_block(&sim, 0);
+        let frame = block(&sim, 0);
         tag(&sim, frame).store(1, RELAXED);
         space.map_own(pages(AT + (page << 12), 1), frame, Attrs::USER_RW).unwrap();
         frame
@@ -196,11 +158,9 @@ fn pins_beside_unmaps(
 
 #[test]
 fn the_pinned_frame_was_mapped() {
-    let right = explore(300, |seed| beside_unmaps(seed, false));
-    right.unwrap_or_else(|failure| panic!("{failure}"));
+    right(300, |seed| beside_unmaps(seed, false));
     for run in [many_beside_unmaps, mapped_beside_unmaps] {
-        let right = explore(1000, |seed| run(seed, false));
-        right.unwrap_or_else(|failure| panic!("{failure}"));
+        right(1000, |seed| run(seed, false));
     }
 }
 
@@ -225,12 +185,12 @@ fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
     let owner = || {
         for _ in 0..6 {
-            let block = user_block(&sim, 1);
-            let second = block.checked_add(1).unwrap();
+            let pair = block(&sim, 1);
+            let second = pair.checked_add(1).unwrap();
             space.map_own(pages(AT, 1), second, Attrs::USER_RW).unwrap();
             (0..12).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
-            release(&sim, block);
+            release(&sim, pair);
             let others: Vec<_> = (0..60).map_while(|_| sim.alloc(0, Place::Local).ok()).collect();
             (0..12).for_each(|_| sim.step(SharedAccess::Other));
             others.into_iter().for_each(|other| release(&sim, other));
@@ -253,7 +213,7 @@ fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
 #[test]
 fn pins_of_pieces_are_of_their_block() {
     let seeds = if cfg!(debug_assertions) { 200 } else { 2000 };
-    explore(seeds, |seed| pieces_beside_frees(seed, false)).unwrap_or_else(|e| panic!("{e}"));
+    right(seeds, |seed| pieces_beside_frees(seed, false));
     if cfg!(debug_assertions) {
         // In debug builds the mutant fails an assertion in a destructor. CI also runs release.
         return;
@@ -269,7 +229,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     let space = Arc::new(space);
     let done = Arc::new(core::sync::atomic::AtomicBool::new(false));
     let mapper = || {
-        let frame = user_block(&sim, 0);
+        let frame = block(&sim, 0);
         tag(&sim, frame).store(1, RELAXED);
         for _ in 0..8 {
             space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
@@ -306,7 +266,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
 
 #[test]
 fn pins_in_interrupts_take_no_lock() {
-    explore(300, |seed| in_interrupts(seed, false)).unwrap_or_else(|failure| panic!("{failure}"));
+    right(300, |seed| in_interrupts(seed, false));
     // With the fallback to locks the CPU deadlocks with itself.
     let failure = explore(300, |seed| in_interrupts(seed, true)).unwrap_err();
     assert!(matches!(failure.cause, sim::Cause::Stuck(_)), "{failure}");
@@ -318,12 +278,12 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
     let lock = spin::mutex::SpinMutex::new(Vec::<(VirtAddr, Frame)>::new());
     let fault = |at: VirtAddr, write: bool| {
         let mut mapped = machine::lock(&sim, &lock);
-        let range = VirtRange::new(at, 4096).unwrap();
+        let range = pages(at.get(), 1);
         let known = mapped.iter().any(|(page, _)| *page == at);
         if known && write {
             space.protect_own(range, Flags::RIGHTS - Flags::EXECUTE).unwrap().flush();
         } else if !known {
-            let frame = user_block(&sim, 0);
+            let frame = block(&sim, 0);
             space
                 .map_own(range, frame, if write { Attrs::USER_RW } else { Attrs::USER_RO })
                 .unwrap();
@@ -343,7 +303,7 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
             let mut mapped = machine::lock(&sim, &lock);
             let last = mapped.pop();
             if let Some((at, frame)) = last {
-                space.unmap_own(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+                space.unmap_own(pages(at.get(), 1), |_| ()).unwrap().flush();
                 release(&sim, frame);
             }
             drop(mapped);
@@ -356,7 +316,7 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
         assert_eq!((stats.fast_gup, stats.fast_gup_slow), (0, 2));
         let mapped = lock.into_inner();
         for (at, frame) in mapped {
-            space.unmap_own(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+            space.unmap_own(pages(at.get(), 1), |_| ()).unwrap().flush();
             release(&sim, frame);
         }
     });
@@ -365,5 +325,5 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn the_locked_path_brings_pages_in() {
-    explore(500, brought_in).unwrap_or_else(|failure| panic!("{failure}"));
+    right(500, brought_in);
 }

@@ -1,6 +1,6 @@
-//! [`Kept`] under loom: the shared state stays until the last chain is back, and then goes.
+//! [`KeptChains`] under loom: the shared state stays until the last chain is back, and then goes.
 
-use super::Kept;
+use super::KeptChains;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The state that chains need, with its reference count, as in an `Arc`.
 struct Shared {
-    kept: Kept,
+    kept: KeptChains,
     refs: AtomicUsize,
     /// Read by each chain; written when the last reference goes.
     gone: UnsafeCell<bool>,
@@ -46,7 +46,7 @@ impl Shared {
 fn loom_the_state_stays_until_the_last_chain_is_back() {
     loom::model(|| {
         let shared = Arc::new(Shared {
-            kept: Kept::default(),
+            kept: KeptChains::default(),
             refs: AtomicUsize::new(1),
             gone: UnsafeCell::new(false),
         });

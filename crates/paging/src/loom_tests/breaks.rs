@@ -1,4 +1,4 @@
-//! Break-before-make: a page that gets another frame, beside walks without a lock.
+//! Break-before-make: a page that gets another frame during walks without a lock.
 //!
 //! Meanwhile the entry is that of a page without rights. The machine translates by another format,
 //! so these models look at the tables only; the machine in software checks what hardware sees.
@@ -76,7 +76,7 @@ fn a_pin_beside_a_break() {
         let frame = world.frame();
         let here = space.clone();
         let other = model.spawn(1, move || {
-            assert!(here.get(AT).is_some(), "a walk finds no page beside a break");
+            assert!(here.get(AT).is_some(), "a walk finds no page during a break");
             let mut frames = [Frame::default(); 1];
             let pins = here.get_user_pages_fast_only(AT, true, &mut frames).ok()?;
             pins.keep();

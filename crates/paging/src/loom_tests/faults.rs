@@ -1,4 +1,5 @@
-//! A fault beside a call that stores its record and sweeps: no page of the old record is left.
+//! A fault concurrent with a call that stores its record and sweeps: no page of the old record is
+//! left.
 //!
 //! The record is one word, stored with Release and loaded with Acquire, as the tree of VMAs
 //! publishes its nodes. A sweep that finds no table relies on the upper table's lock for its order,
@@ -20,7 +21,7 @@ const HOLE: u64 = 2;
 
 /// When the fault looks at the record for the last time.
 #[derive(Clone, Copy, PartialEq)]
-enum Look {
+enum RecordLook {
     /// In `decide`, with the lock of the table held.
     WithLock,
     /// Before it takes the lock.
@@ -50,16 +51,16 @@ struct Range {
 
 impl Range {
     /// Maps `frame` if the record is still the one that the fault saw.
-    fn fault(&self, look: Look, frame: Frame) {
+    fn fault(&self, look: RecordLook, frame: Frame) {
         if self.record.load(Acquire) != OLD {
             return;
         }
-        let early = look != Look::Early || self.record.load(Acquire) == OLD;
+        let early = look != RecordLook::Early || self.record.load(Acquire) == OLD;
         let done = self.space.change(AT, |found| {
             let current = match look {
-                Look::WithLock => self.record.load(Acquire) == OLD,
-                Look::Early => early,
-                Look::Once => true,
+                RecordLook::WithLock => self.record.load(Acquire) == OLD,
+                RecordLook::Early => early,
+                RecordLook::Once => true,
             };
             match found {
                 None if current => EntryChange::Set(frame, Attrs::USER_RW),
@@ -71,20 +72,20 @@ impl Range {
 
     /// As [`fault`](Self::fault), if a walk finds a table, which is then locked without another
     /// walk.
-    fn fault_if_linked(&self, look: Look, frame: Frame) {
+    fn fault_if_linked(&self, look: RecordLook, frame: Frame) {
         let guard = ModelGrace::pin();
         let found = self.space.walk(&guard).look(AT);
         if self.record.load(Acquire) != OLD || !found.has_table() {
             return;
         }
-        let early = look != Look::Early || self.record.load(Acquire) == OLD;
+        let early = look != RecordLook::Early || self.record.load(Acquire) == OLD;
         // SAFETY: the model owns its spaces and frames. The flush follows.
         let done = unsafe {
             self.space.with_found(&guard, &found, |page| {
                 let current = match look {
-                    Look::WithLock => self.record.load(Acquire) == OLD,
-                    Look::Early => early,
-                    Look::Once => true,
+                    RecordLook::WithLock => self.record.load(Acquire) == OLD,
+                    RecordLook::Early => early,
+                    RecordLook::Once => true,
                 };
                 match page {
                     None if current => (EntryChange::Set(frame, Attrs::USER_RW), ()),
@@ -96,7 +97,7 @@ impl Range {
     }
 
     /// Maps another page of the table: links it.
-    fn link(&self, _: Look, frame: Frame) {
+    fn link(&self, _: RecordLook, frame: Frame) {
         let done = self.space.change(NEXT, |_| EntryChange::Set(frame, Attrs::USER_RW));
         assert!(done);
     }
@@ -108,13 +109,13 @@ impl Range {
     }
 }
 
-type Fault = fn(&Range, Look, Frame);
+type Fault = fn(&Range, RecordLook, Frame);
 
-/// Asserts that no page is left after some threads beside a call.
+/// Asserts that no page is left after some threads ran concurrently with a call.
 fn beside_a_sweep(
     name: &'static str,
     begin: Begin,
-    look: Look,
+    look: RecordLook,
     threads: &'static [Fault],
     preemptions: Option<usize>,
 ) {
@@ -143,48 +144,54 @@ fn beside_a_sweep(
 
 #[test]
 fn a_fault_in_a_table_that_is_there() {
-    beside_a_sweep("fault, table", Begin::Table, Look::WithLock, &[Range::fault], None);
+    beside_a_sweep("fault, table", Begin::Table, RecordLook::WithLock, &[Range::fault], None);
 }
 
 #[test]
 fn a_fault_in_a_table_that_was_found() {
     let fault: &[Fault] = &[Range::fault_if_linked];
-    beside_a_sweep("fault, found table", Begin::Table, Look::WithLock, fault, None);
+    beside_a_sweep("fault, found table", Begin::Table, RecordLook::WithLock, fault, None);
 }
 
 #[test]
 fn a_fault_that_links_a_table() {
-    beside_a_sweep("fault, no table", Begin::Empty, Look::WithLock, &[Range::fault], Some(3));
+    beside_a_sweep("fault, no table", Begin::Empty, RecordLook::WithLock, &[Range::fault], Some(3));
 }
 
 #[test]
 fn a_fault_in_a_table_that_dies() {
-    beside_a_sweep("fault, dying table", Begin::Dying, Look::WithLock, &[Range::fault], Some(3));
+    beside_a_sweep(
+        "fault, dying table",
+        Begin::Dying,
+        RecordLook::WithLock,
+        &[Range::fault],
+        Some(3),
+    );
     let fault: &[Fault] = &[Range::fault_if_linked];
-    beside_a_sweep("fault, dying found table", Begin::Dying, Look::WithLock, fault, Some(3));
+    beside_a_sweep("fault, dying found table", Begin::Dying, RecordLook::WithLock, fault, Some(3));
 }
 
 /// One fault links the table. Another finds it, and is the first to take its lock.
 #[test]
 fn two_faults_in_a_new_table() {
     let faults: &[Fault] = &[Range::link, Range::fault_if_linked];
-    beside_a_sweep("two faults, no table", Begin::Upper, Look::WithLock, faults, Some(1));
+    beside_a_sweep("two faults, no table", Begin::Upper, RecordLook::WithLock, faults, Some(1));
 }
 
 #[test]
 #[should_panic(expected = "a page is left in a swept range")]
 fn a_fault_without_a_second_look_is_caught() {
-    beside_a_sweep("", Begin::Table, Look::Once, &[Range::fault], None);
+    beside_a_sweep("", Begin::Table, RecordLook::Once, &[Range::fault], None);
 }
 
 #[test]
 #[should_panic(expected = "a page is left in a swept range")]
 fn a_look_before_the_lock_is_caught() {
-    beside_a_sweep("", Begin::Table, Look::Early, &[Range::fault], None);
+    beside_a_sweep("", Begin::Table, RecordLook::Early, &[Range::fault], None);
 }
 
 #[test]
 #[should_panic(expected = "a page is left in a swept range")]
 fn a_look_before_the_table_is_linked_is_caught() {
-    beside_a_sweep("", Begin::Empty, Look::Early, &[Range::fault], None);
+    beside_a_sweep("", Begin::Empty, RecordLook::Early, &[Range::fault], None);
 }

@@ -1,4 +1,4 @@
-//! Groups of pages, which a CPU parts beside walks without a lock, and beside another change.
+//! Groups of pages, which a CPU parts during walks without a lock, and during another change.
 
 use super::world::{AT, LEVELS, Space, World, pages};
 use crate::cursor::EntryChange;
@@ -62,7 +62,7 @@ fn a_pin_beside_a_part() {
         let frames = group(&world, &space);
         let here = space.clone();
         let other = model.spawn(1, move || {
-            let found = here.get(page(2)).expect("a walk finds no page beside a part");
+            let found = here.get(page(2)).expect("a walk finds no page while a group is parted");
             let mut frames = [Frame::default(); 1];
             let pins = here.get_user_pages_fast_only(page(2), true, &mut frames).ok();
             let pinned = pins.map(|pins| pins.keep()).is_some();

@@ -11,7 +11,7 @@ fn map(space: &Space, at: VirtAddr, frame: Frame) -> Result<(), Error> {
     unsafe { space.tables.map(pages(at, 1), frame, Attrs::USER_RO) }.map_err(|failed| failed.error)
 }
 
-/// A page that is mapped beside the unlinking of its table is in a table that is linked.
+/// A page that is mapped during the unlinking of its table is in a linked table.
 #[test]
 fn tables_are_unlinked_empty() {
     model("map, unlink", LEVELS, Some(3), |model| {

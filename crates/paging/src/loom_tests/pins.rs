@@ -1,4 +1,4 @@
-//! A lock-free pin beside an unmapping whose frame goes to another owner at once.
+//! A lock-free pin concurrent with an unmapping whose frame goes to another owner at once.
 
 use super::world::{AT, LEVELS, World};
 use crate::format::Attrs;

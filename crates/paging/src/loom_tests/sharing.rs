@@ -1,4 +1,4 @@
-//! Tables that a fork shares: changes of both spaces, beside each other, beside walks, pins,
+//! Tables that a fork shares: concurrent changes of both spaces, walks, pins,
 //! hardware and another fork.
 
 use super::world::{AFTER, AT, LEVELS, NEXT, Space, World, pages};
@@ -226,7 +226,7 @@ fn no_write_passes_after_a_fork() {
     });
 }
 
-/// A first touch beside a fork: the page is in one space, or in both, with its references. A page
+/// A first touch during a fork: the page is in one space, or in both, with its references. A page
 /// at `first` is mapped before.
 fn fault_beside_a_fork(name: &'static str, first: VirtAddr) {
     model(name, LEVELS, Some(3), move |model| {
@@ -265,7 +265,7 @@ fn a_fault_without_a_table_beside_a_fork() {
 }
 
 /// The only page of a table is not mapped after all, so a fault unlinks the table that it has made.
-/// Beside it the space forks, and leaves the upper table, and the child ends with it.
+/// Meanwhile the space forks, and leaves the upper table, and the child ends with it.
 #[test]
 fn an_empty_table_beside_the_end_of_a_share() {
     model("fork, end of a share", LEVELS, Some(2), |model| {

@@ -2,8 +2,8 @@
 
 use crate::cursor::{EntryChange, SweepChange};
 use crate::format::{Attrs, Format, X86_64};
-use crate::paging::Paging;
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
+use crate::shared::Paging;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use alloc::sync::Arc;
@@ -206,7 +206,7 @@ impl<F: Format> Space<F> {
     /// Forks. The flush is done.
     pub(super) fn child(&self, tag: u16) -> Space<F> {
         // SAFETY: each entry has a reference to its frame, and the models do nothing else than
-        // change single entries beside it.
+        // change single entries meanwhile.
         let (tables, pending) = unsafe { self.fork(Asid(tag), false) }.unwrap();
         pending.flush();
         Space { tables: Arc::new(tables), model: self.model.clone() }

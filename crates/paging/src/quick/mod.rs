@@ -62,7 +62,7 @@ pub const QUICK_ROOT: u8 = 1;
 
 /// The most pages that a list keeps. With a granule of 64 KiB these are 16 MiB.
 pub const QUICK_MAX: u32 = 252;
-/// The number of pages beside the length word, on the same cache line.
+/// The number of pages next to the length word, on the same cache line.
 const QUICK_NEAR: usize = 12;
 /// The divisor that limits the lists' share of free memory; see [`QuickLists::trim`].
 pub const QUICK_FRACTION: usize = 16;

@@ -3,7 +3,7 @@
 //! # Why a stack of numbers
 //! In a list linked through the pages, or through the states of their frames, the next page's cache
 //! line must arrive before this page can be taken. Here taking a page touches one line, the CPU's
-//! own: the uppermost pages (near) lie beside their number. The other pages (far) lie below them,
+//! own: the uppermost pages (near) lie next to their number. The other pages (far) lie below them,
 //! in lines that are touched only when the near part runs empty or full: about once in six times.
 //!
 //! # Why it is right
@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 // CPU that is given one of these frames synchronizes through the means by which it is given. For
 // other CPUs the length is a hint; for this CPU the request is one.
 
-/// A stack with room for `NEAR` pages beside their number, and for `FAR` below them.
+/// A stack with room for `NEAR` pages next to their number, and for `FAR` below them.
 #[repr(C)]
 pub(crate) struct Stack<W, const NEAR: usize, const FAR: usize> {
     /// The number of near pages.

@@ -15,10 +15,7 @@ use std::sync::Arc;
 
 fn machine<F: OnSim>() -> (Sim, Arc<Paging<Sim, F>>) {
     let frames = 2 * F::LARGE.frames() + 2048;
-    let config = Config { cpus: 2, frames, arch: F::ARCH, levels: F::LEVELS, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    (sim, shared)
+    machine_of(Config { frames, ..Config::default() })
 }
 
 const RWX: Flags = Flags::RWX;
@@ -44,15 +41,12 @@ fn a_kernel_goes_on<F: Loads>() {
         assert_eq!((kernel.root(), kernel.space()), (loader.root, None));
         assert_eq!((tables(&sim), sim.allocated().len()), (loader.tables.len(), before));
         assert_eq!(loader.read(lowest, 5), 0);
-        // SAFETY: the test needs no other mapping.
-        unsafe { kernel.activate() };
+        kernel.activate_own();
         let get = |at: u64| kernel.walk(&Grace::pin()).get(virt(at));
         let use_page = |at: u64, value: u64| {
-            // SAFETY: ordinary memory.
-            unsafe { sim.store(virt(at), value) }.unwrap();
+            sim.store_own(virt(at), value).unwrap();
         };
-        // SAFETY: as above.
-        let load = |at: u64| unsafe { sim.load(virt(at)) }.ok();
+        let load = |at: u64| sim.load_own(virt(at)).ok();
         use_page(2 * large + page, 7);
         assert_eq!(load(base + page), Some(7));
         use_page(base + large, 8);
@@ -82,8 +76,7 @@ fn a_kernel_goes_on<F: Loads>() {
 
         // Programs get the upper half.
         let space = Tables::<F>::user(&shared, Asid(1), Some(kernel.clone())).unwrap();
-        // SAFETY: as above, and no other tables have the tag.
-        unsafe { space.activate() };
+        space.activate_own();
         assert_eq!(load(base + large), Some(8));
         space.map_own(one(2 * large), single, Attrs::USER_RW).unwrap();
         assert_eq!(load(2 * large), Some(8));
@@ -116,18 +109,16 @@ fn a_kernel_goes_on_with_the_tables_of_its_loader() {
 fn tables_that_are_active() {
     // The machine does not know that they are tables yet.
     let checks = Checks { tables: false, ..Checks::ALL };
-    let sim = Sim::new(Config { cpus: 1, frames: 2048, checks, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    let (sim, shared) =
+        machine_of::<X86_64L4>(Config { cpus: 1, frames: 2048, checks, ..Config::default() });
     let kernel = sim.on_cpu(0, || {
         let mut loader = Loader::new::<X86_64L4>(&sim);
         let frame = block(&sim, 0);
         loader.map::<X86_64L4>(UP, PageSize::Size4K, frame, Attrs::KERNEL_RW);
         // SAFETY: the test needs no other mapping.
         unsafe { sim.activate(loader.root, Asid(0), false) };
-        // SAFETY: ordinary memory.
-        let load = || unsafe { sim.load(virt(UP)) };
-        // SAFETY: as above.
-        unsafe { sim.store(virt(UP), 9) }.unwrap();
+        let load = || sim.load_own(virt(UP));
+        sim.store_own(virt(UP), 9).unwrap();
         loader.write(loader.root, 300, u64::MAX);
         assert!(loader.adopt::<X86_64L4>(&shared).is_err());
         assert_eq!(load(), Ok(9));

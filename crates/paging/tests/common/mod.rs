@@ -3,19 +3,38 @@
 
 mod arch;
 mod own;
+mod users;
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use arch::{OnSim, Sev};
 pub(crate) use own::Own;
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use users::PagesInUse;
 
 use grace::{Concurrent, Reclaim};
 use machine::*;
 use paging::*;
-use sim::{Failure, Grace, Report, Sim, explore};
+use sim::{Config, Failure, Grace, Report, Sim, explore};
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[allow(unused_imports, reason = "the unit tests have no prelude of `std`")]
+use std::{boxed::Box, vec::Vec};
 
 pub(crate) type Space<G = Grace> = PageTables<Sim, X86_64L4, G>;
 pub(crate) type Shared = Arc<Paging<Sim, X86_64L4>>;
+
+/// A machine that walks the tables of a format, and the state that these share.
+pub(crate) fn machine_of<F: OnSim>(config: Config) -> (Sim, Arc<Paging<Sim, F>>) {
+    let sim = Sim::new(Config { arch: F::ARCH, levels: F::LEVELS, ..config }).unwrap();
+    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    (sim, paging)
+}
+
+/// Runs a test on CPU 0 of a machine, which has all frames back afterwards.
+pub(crate) fn on_machine(cpus: usize, frames: u64, test: impl FnOnce(&Sim, &Shared)) {
+    let (sim, shared) = machine_of(Config { cpus, frames, ..Config::default() });
+    sim.on_cpu(0, || test(&sim, &shared));
+    all_given_back(&sim, &shared).unwrap();
+}
 
 pub(crate) fn virt(at: u64) -> VirtAddr {
     VirtAddr::new(at)
@@ -46,6 +65,43 @@ pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
 pub(crate) fn release(sim: &Sim, frame: Frame) {
     // SAFETY: the tests reach it by translations only, which the machine checks.
     unsafe { sim.release(frame) }.unwrap();
+}
+
+/// A page whose first word is `number`.
+pub(crate) fn numbered_page(sim: &Sim, number: u64) -> Frame {
+    let frame = block(sim, 0);
+    // SAFETY: a frame of ours, which no CPU reaches yet.
+    unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(number) };
+    frame
+}
+
+/// Accesses of a CPU. They are safe for the reasons of [`Own`].
+pub(crate) trait CpuAccess {
+    fn load_own(&self, at: VirtAddr) -> Result<u64, Fault>;
+    fn store_own(&self, at: VirtAddr, value: u64) -> Result<(), Fault>;
+}
+
+impl CpuAccess for Sim {
+    fn load_own(&self, at: VirtAddr) -> Result<u64, Fault> {
+        // SAFETY: see `Own`.
+        unsafe { self.load(at) }
+    }
+
+    fn store_own(&self, at: VirtAddr, value: u64) -> Result<(), Fault> {
+        // SAFETY: see `Own`.
+        unsafe { self.store(at, value) }
+    }
+}
+
+/// The error of a call that fails. Performs its flush.
+#[track_caller]
+pub(crate) fn refused<T, M: Machine, F: Format, G: Concurrent>(
+    result: Result<T, Failed<'_, M, F, G>>,
+) -> Error {
+    match result {
+        Ok(_) => panic!("it is not refused"),
+        Err(failed) => failed.error,
+    }
 }
 
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it

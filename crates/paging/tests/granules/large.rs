@@ -1,4 +1,4 @@
-//! Large pages that are pinned beside a fork, and moves when memory is out.
+//! Large pages that are pinned during a fork, and moves when memory is out.
 
 use super::*;
 
@@ -21,9 +21,7 @@ fn a_fork_copies_a_pinned_large_page() {
             let mut frame = [Frame::default()];
             let at = virt(range.start().get() + 3 * F::PAGE.bytes());
             let pins = parent.get_user_pages_fast(at, true, &mut frame, |_, _| false).unwrap();
-            // SAFETY: the calls of the child are this test's.
-            let (child, pending) = unsafe { parent.fork(Asid(2), true) }.unwrap();
-            pending.flush();
+            let child = parent.fork_own(Asid(2), true);
             drop(pins);
             (parent, child, first)
         });

@@ -73,13 +73,9 @@ fn blocks_larger_than_a_table_stay() {
 
 /// A machine with so many frames more than `pages` pages need.
 fn machine<F: OnSim>(pages: u64, more: u64) -> (Sim, Arc<Paging<Sim, F>>) {
-    let (arch, levels) = (F::ARCH, F::LEVELS);
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let frames = pages * F::PAGE.frames() + more;
-    let config = Config { cpus: 1, frames, arch, levels, checks, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    (sim, paging)
+    machine_of(Config { cpus: 1, frames, checks, ..Config::default() })
 }
 
 fn user<F: OnSim>(paging: &Arc<Paging<Sim, F>>) -> Tables<F> {
@@ -155,9 +151,7 @@ mod each {
             }
             let mut frame = [Frame::default()];
             let pins = parent.get_user_pages_fast(at(2), true, &mut frame, |_, _| false).unwrap();
-            // SAFETY: the calls of the child are this test's.
-            let (child, pending) = unsafe { parent.fork(Asid(2), true) }.unwrap();
-            pending.flush();
+            let child = parent.fork_own(Asid(2), true);
             drop(pins);
             (parent, child)
         });
@@ -203,10 +197,7 @@ mod each {
             let moved = |from: u64, to: u64, len: u64| {
                 let from = VirtRange::new(virt(from), len).unwrap();
                 let plan = tables.prepare_relocation(from, virt(to))?;
-                let mut pending = tables.no_flush();
-                // SAFETY: the addresses are this test's.
-                unsafe { tables.relocate(plan, &mut pending) }.unwrap();
-                pending.flush();
+                tables.relocate_own(plan).unwrap();
                 Ok(VirtRange::new(virt(to), len).unwrap())
             };
             let at = 4 * large - size;
@@ -247,16 +238,14 @@ mod each {
             let tables = user(&paging);
             let first = block(&sim, F::LARGE.order());
             tables.map_own(range, first, Attrs::USER_RW).unwrap();
-            // SAFETY: no other mapping is needed.
-            unsafe { tables.activate() };
+            tables.activate_own();
             let mut pending = tables.no_flush();
             // SAFETY: the pages are this test's.
             unsafe { tables.log_start(range, Logging::DirtyBits, &mut pending) }.unwrap();
             pending.flush();
             let last = F::ENTRIES as u64 - 1;
             for number in [0, 7, last] {
-                // SAFETY: the memory is this test's. The last word of the page.
-                unsafe { sim.store(virt(piece(number).get() + size - 8), number) }.unwrap();
+                sim.store_own(virt(piece(number).get() + size - 8), number).unwrap();
             }
             let mut dirty = Vec::new();
             let each = |page: Mapping| {
@@ -268,10 +257,7 @@ mod each {
             unsafe { tables.collect_dirty(range, Logging::DirtyBits, &mut pending, each) }.unwrap();
             pending.flush();
             assert_eq!(dirty, [piece(0), piece(7), piece(last)]);
-            let mut pending = tables.no_flush();
-            // SAFETY: as above.
-            assert!(unsafe { tables.rejoin(range.start(), &mut pending) }.unwrap());
-            pending.flush();
+            assert_eq!(tables.rejoin_own(range.start()), Ok(true));
             let page = get(&tables, piece(7));
             assert_eq!((page.page, page.size, page.frame), (range.start(), F::LARGE, first));
             tables.unmap_own(range, |_| ()).unwrap().flush();

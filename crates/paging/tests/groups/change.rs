@@ -51,9 +51,7 @@ pub(super) fn one_page_changes<F: OnSim>() {
     let page = n + 5;
     let (one, last) = (part::<F>(page, 1), 2 * n - 1);
     let sweep = |world: &World<F>, change: SweepChange| {
-        let mut pending = world.tables.no_flush();
-        world.tables.sweep_own(one, &mut pending, |_| change).unwrap();
-        pending.flush();
+        world.tables.swept(one, |_| change);
     };
     let clear = |world: &World<F>, range, room: u64| {
         let (mut pending, mut cleared) = (world.tables.no_flush(), 0);
@@ -170,10 +168,7 @@ pub(super) fn pages_of_groups_move<F: OnSim>() {
     let to = at::<F>(8 * n);
     sim.on_cpu(0, || {
         let plan = tables.prepare_relocation(part::<F>(n - 1, n + 2), to).unwrap();
-        let mut pending = tables.no_flush();
-        // SAFETY: the addresses are this test's.
-        unsafe { tables.relocate(plan, &mut pending) }.unwrap();
-        pending.flush();
+        tables.relocate_own(plan).unwrap();
     });
     world.flushed();
     assert_eq!(world.groups(), [3]);

@@ -105,11 +105,9 @@ fn all<F: Format>() -> VirtRange {
 impl<F: OnSim> World<F> {
     fn new() -> World<F> {
         let order = F::GROUP.unwrap().order() + GROUPS.ilog2() as u8;
-        let (arch, levels, frames) = (F::ARCH, F::LEVELS, (4 << order) + 1024);
-        let tlb_entries = 4096;
-        let config = Config { cpus: 3, frames, arch, levels, tlb_entries, ..Config::default() };
-        let sim = Sim::new(config).unwrap();
-        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (frames, tlb_entries) = ((4 << order) + 1024, 4096);
+        let config = Config { cpus: 3, frames, tlb_entries, ..Config::default() };
+        let (sim, paging) = machine_of::<F>(config);
         let (tables, frames) = sim.on_cpu(0, || {
             let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
             (tables, [block(&sim, order), block(&sim, order)])
@@ -229,8 +227,7 @@ fn touch_on<F: OnSim>(
     write: bool,
 ) -> Result<Frame, FaultKind> {
     sim.on_cpu(cpu, || {
-        // SAFETY: the test needs no other mapping.
-        unsafe { tables.activate() };
+        tables.activate_own();
         let want = Want { write, user: true, ..Want::default() };
         let once = || sim.translate(at::<F>(page), want);
         // A page that has gained rights may fault once.

@@ -144,10 +144,7 @@ pub(super) fn pages_of_groups_become_a_large_page<F: OnSim>() {
             let walk = tables.walk(&guard);
             assert!((0..F::ENTRIES as u64).all(|number| walk.group_of(page(number)).is_some()));
         }
-        let mut pending = tables.no_flush();
-        // SAFETY: the pages are this test's.
-        assert!(unsafe { tables.rejoin(range.start(), &mut pending) }.unwrap());
-        pending.flush();
+        assert_eq!(tables.rejoin_own(range.start()), Ok(true));
         let found = tables.walk(&Grace::pin()).get(page(7)).unwrap();
         assert_eq!((found.size, found.frame), (F::LARGE, first));
         // And split again, for dirty logging.

@@ -1,7 +1,7 @@
 //! All calls that change translations.
 
 use crate::common::{OnSim, Own};
-use crate::space::Live;
+use crate::space::LiveSpace;
 use crate::world::Tables;
 use machine::*;
 use paging::*;
@@ -15,7 +15,7 @@ fn cause<F: OnSim>(failed: Failed<'_, Sim, F, Grace>) -> Error {
 
 /// The pages are claimed, the frames are new, and no flush of the range is pending.
 pub(crate) fn map<F: OnSim>(
-    live: &Live<F>,
+    live: &LiveSpace<F>,
     range: VirtRange,
     first: Frame,
     attrs: Attrs,
@@ -25,7 +25,7 @@ pub(crate) fn map<F: OnSim>(
 
 /// As [`map`], one frame for each page, by one of two calls.
 pub(crate) fn map_each<F: OnSim>(
-    live: &Live<F>,
+    live: &LiveSpace<F>,
     range: VirtRange,
     frames: &[Frame],
     attrs: Attrs,
@@ -43,7 +43,7 @@ pub(crate) fn map_each<F: OnSim>(
 
 /// The pages are claimed until the flush.
 pub(crate) fn unmap<F: OnSim>(
-    live: &Live<F>,
+    live: &LiveSpace<F>,
     range: VirtRange,
     gone: impl FnMut(Mapping),
 ) -> Pending<'_, F> {
@@ -51,19 +51,23 @@ pub(crate) fn unmap<F: OnSim>(
 }
 
 /// As [`unmap`].
-pub(crate) fn try_unmap<F: OnSim>(live: &Live<F>, range: VirtRange) -> Result<(), Error> {
+pub(crate) fn try_unmap<F: OnSim>(live: &LiveSpace<F>, range: VirtRange) -> Result<(), Error> {
     live.tables.unmap_own(range, |_| ()).map(drop).map_err(cause)
 }
 
 /// The pages are claimed until the flush.
-pub(crate) fn protect<F: OnSim>(live: &Live<F>, range: VirtRange, rights: Flags) -> Pending<'_, F> {
+pub(crate) fn protect<F: OnSim>(
+    live: &LiveSpace<F>,
+    range: VirtRange,
+    rights: Flags,
+) -> Pending<'_, F> {
     live.tables.protect_own(range, rights).unwrap()
 }
 
 /// Unmaps kernel pages, and flushes here.
 pub(crate) fn unmap_lazily<F: OnSim>(
     sim: &Sim,
-    live: &Live<F>,
+    live: &LiveSpace<F>,
     range: VirtRange,
     mut gone: impl FnMut(Frame),
 ) {
@@ -89,12 +93,12 @@ pub(crate) fn flush<F: OnSim>(tables: &Tables<F>, pending: Pending<'_, F>, how: 
 }
 
 /// The range is claimed until the flush.
-pub(crate) fn prune<F: OnSim>(live: &Live<F>, range: VirtRange) -> Pending<'_, F> {
+pub(crate) fn prune<F: OnSim>(live: &LiveSpace<F>, range: VirtRange) -> Pending<'_, F> {
     live.tables.prune_own(range).unwrap()
 }
 
 /// The page is claimed until the flush. `None` if there are no frames for the tables.
-pub(crate) fn split<F: OnSim>(live: &Live<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
+pub(crate) fn split<F: OnSim>(live: &LiveSpace<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
     match live.tables.split_own(at, F::PAGE) {
         Ok(pending) => Some(pending),
         Err(failed) if matches!(failed.error, Error::Frames(_)) => None,

@@ -2,7 +2,7 @@
 
 use crate::change;
 use crate::common::{OnSim, pages_of};
-use crate::space::{Large, Live, PIECES, Tag};
+use crate::space::{LargePage, LiveSpace, PIECES, Tag};
 use crate::world::Cpu;
 use machine::*;
 use paging::*;
@@ -22,9 +22,11 @@ impl<F: OnSim> Cpu<'_, F> {
         live.unclaim_large();
     }
 
-    fn map_large(&mut self, live: &Live<F>) -> Large {
+    fn map_large(&mut self, live: &LiveSpace<F>) -> LargePage {
         let sim = &self.world.sim;
-        let Ok(frame) = sim.alloc(F::LARGE.order(), Place::Local) else { return Large::default() };
+        let Ok(frame) = sim.alloc(F::LARGE.order(), Place::Local) else {
+            return LargePage::default();
+        };
         // SAFETY: it is ours.
         unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
         let mut written = self.world.written.lock().unwrap();
@@ -38,20 +40,25 @@ impl<F: OnSim> Cpu<'_, F> {
         self.world.check_reuse(live, range);
         match change::map(live, range, frame, Attrs::USER_RW) {
             Ok(()) => {
-                live.set_large(Large { frame: Some(frame), ..Large::default() });
+                live.set_large(LargePage { frame: Some(frame), ..LargePage::default() });
                 self.touch_large();
-                Large { frame: Some(frame), ..Large::default() }
+                LargePage { frame: Some(frame), ..LargePage::default() }
             }
             Err(Error::Frames(_)) => {
                 self.world.flushed(live, range);
                 self.world.release(frame);
-                Large::default()
+                LargePage::default()
             }
             Err(error) => panic!("{error}"),
         }
     }
 
-    fn change_large(&mut self, live: &Live<F>, mut large: Large, frame: Frame) -> Large {
+    fn change_large(
+        &mut self,
+        live: &LiveSpace<F>,
+        mut large: LargePage,
+        frame: Frame,
+    ) -> LargePage {
         let piece = self.rng.below(PIECES);
         let small = pages_of::<F>(live.large_at(piece).get(), 1);
         match (self.rng.below(4), large.split) {
@@ -67,7 +74,7 @@ impl<F: OnSim> Cpu<'_, F> {
                 assert_eq!(cut, Err(Error::Cut(live.large_at(0), F::LARGE)));
                 let Some(pending) = change::split(live, small.start()) else { return large };
                 change::flush(&live.tables, pending, self.rng.below(4));
-                large = Large { split: true, mapped: [true; PIECES], ..large };
+                large = LargePage { split: true, mapped: [true; PIECES], ..large };
                 self.world.flushed(live, whole(live));
             }
             (_, true) if large.mapped[piece] => {
@@ -90,7 +97,7 @@ impl<F: OnSim> Cpu<'_, F> {
         large
     }
 
-    fn unmap_large(&mut self, live: &Live<F>, large: Large, frame: Frame) -> Large {
+    fn unmap_large(&mut self, live: &LiveSpace<F>, large: LargePage, frame: Frame) -> LargePage {
         let range = whole(live);
         let mut count = 0;
         let written = |piece| self.world.written.lock().unwrap().contains(&part::<F>(frame, piece));
@@ -109,10 +116,10 @@ impl<F: OnSim> Cpu<'_, F> {
         change::flush(&live.tables, pending, self.rng.below(4));
         let holes = large.mapped.iter().filter(|mapped| large.split && !**mapped).count();
         assert_eq!(count, F::LARGE.frames() - holes as u64 * F::PAGE.frames());
-        live.set_large(Large::default());
+        live.set_large(LargePage::default());
         self.world.flushed(live, range);
         self.world.release(frame);
-        Large::default()
+        LargePage::default()
     }
 }
 
@@ -120,6 +127,6 @@ fn part<F: Format>(frame: Frame, piece: usize) -> Frame {
     frame.checked_add(piece as u64 * F::PAGE.frames()).unwrap()
 }
 
-fn whole<F: OnSim>(live: &Live<F>) -> VirtRange {
+fn whole<F: OnSim>(live: &LiveSpace<F>) -> VirtRange {
     VirtRange::new(live.large_at(0), F::LARGE.bytes()).unwrap()
 }

@@ -2,7 +2,7 @@
 //! that was mapped there.
 
 use crate::common::OnSim;
-use crate::space::{Live, PAGES, PIECES, Tag};
+use crate::space::{LiveSpace, PAGES, PIECES, Tag};
 use crate::world::Cpu;
 use grace::Reclaim;
 use machine::*;
@@ -103,7 +103,13 @@ impl<F: OnSim> Cpu<'_, F> {
         }
     }
 
-    fn look(&self, live: &Live<F>, guard: &<Grace as Reclaim>::Guard, region: usize, page: usize) {
+    fn look(
+        &self,
+        live: &LiveSpace<F>,
+        guard: &<Grace as Reclaim>::Guard,
+        region: usize,
+        page: usize,
+    ) {
         let at = live.at(region, page);
         if let Some(found) = live.tables.walk(guard).get(at) {
             // There is no step in between, so it is mapped at this moment.

@@ -2,7 +2,7 @@
 
 use crate::change;
 use crate::common::OnSim;
-use crate::space::{Claim, Live, Page, Tag};
+use crate::space::{Claim, LiveSpace, Page, Tag};
 use crate::world::Cpu;
 use machine::*;
 use paging::*;
@@ -47,7 +47,7 @@ impl<F: OnSim> Cpu<'_, F> {
         sim::Grace::reclaim(usize::MAX);
     }
 
-    fn change(&mut self, live: &Live<F>) {
+    fn change(&mut self, live: &LiveSpace<F>) {
         match self.rng.below(12) {
             0..3 => {
                 if let Some((claim, _)) =
@@ -80,7 +80,7 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 
     /// Unmaps a whole region, so that its tables are unlinked; and often maps there again.
-    fn empty_region(&mut self, live: &Live<F>) {
+    fn empty_region(&mut self, live: &LiveSpace<F>) {
         let region = self.rng.below(self.world.regions);
         let Some((claim, pages)) = live.claim_region(region) else { return };
         let frames = self.unmap(live, claim, &pages);
@@ -96,7 +96,7 @@ impl<F: OnSim> Cpu<'_, F> {
 
     /// Unmaps pages and maps them again at once. The frames freed first are allocated first, so
     /// neighbours swap their frames.
-    fn map_again(&mut self, live: &Live<F>) {
+    fn map_again(&mut self, live: &LiveSpace<F>) {
         let Some((claim, pages)) =
             live.claim(&mut self.rng, self.world.regions, |page| page.is_some())
         else {
@@ -127,7 +127,7 @@ impl<F: OnSim> Cpu<'_, F> {
         Some(frame)
     }
 
-    fn rights(&mut self, live: &Live<F>) -> Flags {
+    fn rights(&mut self, live: &LiveSpace<F>) -> Flags {
         let user = if live.is_kernel() { Flags::empty() } else { Flags::USER };
         match self.rng.below(5) {
             0 => Flags::READ | user,
@@ -137,7 +137,7 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 
     /// Maps new frames to claimed pages. Returns whether there were frames.
-    fn map(&mut self, live: &Live<F>, claim: Claim) -> bool {
+    fn map(&mut self, live: &LiveSpace<F>, claim: Claim) -> bool {
         let world = self.world;
         let mut frames = Vec::new();
         for page in claim.first..claim.first + claim.len {
@@ -174,7 +174,7 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 
     /// Unmaps claimed pages, flushes, and returns their frames, to which no translation is left.
-    fn unmap(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>]) -> Vec<Frame> {
+    fn unmap(&mut self, live: &LiveSpace<F>, claim: Claim, pages: &[Option<Page>]) -> Vec<Frame> {
         let world = self.world;
         let range = live.range(claim);
         let mut gone = Vec::new();
@@ -204,7 +204,7 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 
     /// Called with an unmapped page: checks its dirty bit against the known writes.
-    pub(crate) fn gone(&self, live: &Live<F>, page: Mapping) -> Frame {
+    pub(crate) fn gone(&self, live: &LiveSpace<F>, page: Mapping) -> Frame {
         let written = self.world.written.lock().unwrap().contains(&page.frame);
         let dirty = page.attrs.flags.contains(Flags::DIRTY);
         assert!(
@@ -216,7 +216,7 @@ impl<F: OnSim> Cpu<'_, F> {
         page.frame
     }
 
-    fn protect(&mut self, live: &Live<F>, claim: Claim, mut pages: Vec<Option<Page>>) {
+    fn protect(&mut self, live: &LiveSpace<F>, claim: Claim, mut pages: Vec<Option<Page>>) {
         let range = live.range(claim);
         let no_rights = Flags::USER & self.rights(live);
         let rights = if self.rng.chance(4) { no_rights } else { self.rights(live) };
@@ -230,7 +230,13 @@ impl<F: OnSim> Cpu<'_, F> {
 
     /// Uses claimed pages, which no other CPU changes: their rights are known, after at most
     /// `spurious` spurious faults.
-    fn use_own(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>], spurious: usize) {
+    fn use_own(
+        &mut self,
+        live: &LiveSpace<F>,
+        claim: Claim,
+        pages: &[Option<Page>],
+        spurious: usize,
+    ) {
         if !live.is_kernel() && !std::ptr::eq(&*self.current, live) {
             return;
         }
@@ -262,7 +268,7 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 
     /// Prunes the kernel's tables for a region, after unmapping its pages.
-    fn prune(&mut self, kernel: &Live<F>) {
+    fn prune(&mut self, kernel: &LiveSpace<F>) {
         let region = self.rng.below(self.world.regions);
         let Some((claim, pages)) = kernel.claim_region(region) else { return };
         let frames = self.unmap(kernel, claim, &pages);

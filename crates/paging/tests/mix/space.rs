@@ -26,28 +26,28 @@ pub(crate) struct Page {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct PageSlot {
     claimed: bool,
     page: Option<Page>,
 }
 
 /// The known state of the large page.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Large {
+pub(crate) struct LargePage {
     pub(crate) frame: Option<Frame>,
     pub(crate) split: bool,
     /// Which pieces are mapped, after the split.
     pub(crate) mapped: [bool; PIECES],
 }
 
-pub(crate) struct Live<F: OnSim> {
+pub(crate) struct LiveSpace<F: OnSim> {
     pub(crate) tables: ManuallyDrop<Arc<Tables<F>>>,
     id: u64,
     base: u64,
     closing: AtomicBool,
-    slots: Mutex<[[Slot; PAGES]; REGIONS]>,
+    slots: Mutex<[[PageSlot; PAGES]; REGIONS]>,
     /// With a flag: whether it is claimed.
-    large: Mutex<(bool, Large)>,
+    large: Mutex<(bool, LargePage)>,
 }
 
 /// Pages of a region that one CPU may change.
@@ -58,9 +58,9 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
 }
 
-impl<F: OnSim> Live<F> {
-    fn new(tables: Tables<F>, id: u64, base: u64) -> Live<F> {
-        Live {
+impl<F: OnSim> LiveSpace<F> {
+    fn new(tables: Tables<F>, id: u64, base: u64) -> LiveSpace<F> {
+        LiveSpace {
             // A failed run leaks them: there is no CPU on which they could be dropped.
             tables: ManuallyDrop::new(Arc::new(tables)),
             id,
@@ -71,12 +71,12 @@ impl<F: OnSim> Live<F> {
         }
     }
 
-    pub(crate) fn kernel(tables: Tables<F>) -> Live<F> {
-        Live::new(tables, 0, upper::<F>().get())
+    pub(crate) fn kernel(tables: Tables<F>) -> LiveSpace<F> {
+        LiveSpace::new(tables, 0, upper::<F>().get())
     }
 
-    pub(crate) fn program(tables: Tables<F>, id: u64) -> Live<F> {
-        Live::new(tables, id, 0)
+    pub(crate) fn program(tables: Tables<F>, id: u64) -> LiveSpace<F> {
+        LiveSpace::new(tables, id, 0)
     }
 
     pub(crate) fn is_kernel(&self) -> bool {
@@ -147,7 +147,7 @@ impl<F: OnSim> Live<F> {
     ) -> Option<(Claim, Vec<Option<Page>>)> {
         let region = rng.below(regions);
         let slots = &mut self.slots.lock().unwrap()[region];
-        let fits = |slot: &Slot| !slot.claimed && wanted(slot.page);
+        let fits = |slot: &PageSlot| !slot.claimed && wanted(slot.page);
         let start = rng.below(PAGES);
         let mut order = (0..PAGES).map(|page| (start + page) % PAGES);
         let first = order.find(|page| fits(&slots[*page]))?;
@@ -182,12 +182,12 @@ impl<F: OnSim> Live<F> {
         slots[claim.first..][..claim.len].iter_mut().for_each(|slot| slot.claimed = false);
     }
 
-    pub(crate) fn claim_large(&self) -> Option<Large> {
+    pub(crate) fn claim_large(&self) -> Option<LargePage> {
         let (claimed, large) = &mut *self.large.lock().unwrap();
         (!std::mem::replace(claimed, true)).then_some(*large)
     }
 
-    pub(crate) fn set_large(&self, large: Large) {
+    pub(crate) fn set_large(&self, large: LargePage) {
         self.large.lock().unwrap().1 = large;
     }
 

@@ -1,7 +1,7 @@
 //! The machine, its spaces, and the operations of each CPU.
 
-use crate::common::OnSim;
-use crate::space::{Live, REGIONS};
+use crate::common::{OnSim, Own, all_given_back, machine_of};
+use crate::space::{LiveSpace, REGIONS};
 use grace::Reclaim;
 use machine::*;
 use paging::*;
@@ -47,9 +47,9 @@ impl Rng {
 pub(crate) struct World<F: OnSim> {
     pub(crate) sim: Sim,
     pub(crate) shared: Arc<Paging<Sim, F>>,
-    pub(crate) kernel: Arc<Live<F>>,
+    pub(crate) kernel: Arc<LiveSpace<F>>,
     /// The user spaces; `None` while one is dropped and made anew.
-    homes: Vec<Mutex<Option<Arc<Live<F>>>>>,
+    homes: Vec<Mutex<Option<Arc<LiveSpace<F>>>>>,
     /// Whether large pages are used: they take many frames.
     large: bool,
     /// The slow CPU, if the seed is for a duel: a CPU that mostly reads.
@@ -70,7 +70,7 @@ pub(crate) struct Cpu<'w, F: OnSim> {
     pub(crate) world: &'w World<F>,
     pub(crate) rng: Rng,
     /// The active space.
-    pub(crate) current: Arc<Live<F>>,
+    pub(crate) current: Arc<LiveSpace<F>>,
 }
 
 fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
@@ -87,8 +87,6 @@ fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
         cpus: CPUS,
         frames,
         nodes: 1 + rng.below(2),
-        arch: F::ARCH,
-        levels: F::LEVELS,
         tlb_entries: [4, 64, 64][rng.below(3)],
         broadcast: F::BREAK_BEFORE_MAKE && !large,
         upper_entries: [0, 2, 8, 8][rng.below(4)],
@@ -129,8 +127,7 @@ impl<F: OnSim> World<F> {
         let duel = rng.chance(2).then_some(slow);
         // With tables of 8192 entries, a split takes long.
         let large = duel.is_none() && rng.chance(3) && (F::ENTRIES <= 2048 || rng.chance(4));
-        let sim = Sim::new(config::<F>(&mut rng, large)).unwrap();
-        let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (sim, shared) = machine_of::<F>(config::<F>(&mut rng, large));
         let long = if duel.is_some() { 2 } else { [0, 2, 4, 12][rng.below(4)] };
         interrupts(&sim, &shared, slow, long);
         let counts = match duel {
@@ -164,15 +161,10 @@ impl<F: OnSim> World<F> {
         };
         seeded(&sim, seed, (0..CPUS).map(program).collect())?;
         sim.on_cpu(0, || world.end());
-        for cpu in 0..CPUS {
-            sim.on_cpu(cpu, || {
-                assert!(sim.settle(), "a retired object is never freed");
-                shared.quick().drain();
-            });
-        }
+        all_given_back(&sim, &shared)?;
         assert_eq!(shared.waiting(), 0, "tables wait forever");
         assert_eq!(Arc::strong_count(&shared), 1, "chains that are back keep the `Paging` alive");
-        Ok(sim.check_leaks()?)
+        Ok(())
     }
 
     fn new(
@@ -181,7 +173,7 @@ impl<F: OnSim> World<F> {
         large: bool,
         (regions, homes): (usize, usize),
     ) -> World<F> {
-        let kernel = Live::kernel(Tables::kernel(shared).expect(STARTING));
+        let kernel = LiveSpace::kernel(Tables::kernel(shared).expect(STARTING));
         for region in 0..REGIONS {
             kernel.tables.reserve(kernel.region(region)).expect(STARTING);
         }
@@ -205,31 +197,31 @@ impl<F: OnSim> World<F> {
     }
 
     /// Makes a user space, with the same tag each time; `None` if there are no frames.
-    fn new_space(&self, home: usize) -> Option<Arc<Live<F>>> {
+    fn new_space(&self, home: usize) -> Option<Arc<LiveSpace<F>>> {
         let kernel = Arc::clone(&self.kernel.tables);
         let id = self.next_id.fetch_add(1, Relaxed);
         match Tables::user(&self.shared, Asid(home as u16 + 1), Some(kernel)) {
-            Ok(tables) => Some(Arc::new(Live::program(tables, id))),
+            Ok(tables) => Some(Arc::new(LiveSpace::program(tables, id))),
             Err(Error::Frames(_)) => None,
             Err(error) => panic!("{error}"),
         }
     }
 
     /// One of the user spaces.
-    pub(crate) fn home(&self, rng: &mut Rng) -> Option<Arc<Live<F>>> {
+    pub(crate) fn home(&self, rng: &mut Rng) -> Option<Arc<LiveSpace<F>>> {
         self.homes[rng.below(self.homes.len())].lock().unwrap().clone()
     }
 
     /// Checks that no TLB has a translation of an address that is about to be reused. With one tag
     /// for all spaces, translations of other spaces are allowed.
-    pub(crate) fn check_reuse(&self, live: &Live<F>, range: VirtRange) {
+    pub(crate) fn check_reuse(&self, live: &LiveSpace<F>, range: VirtRange) {
         if self.sim.config().tags != 1 || live.is_kernel() {
             self.sim.check_reuse(live.tables.space(), range);
         }
     }
 
     /// Checks that all pending flushes of the range were performed.
-    pub(crate) fn flushed(&self, live: &Live<F>, range: VirtRange) {
+    pub(crate) fn flushed(&self, live: &LiveSpace<F>, range: VirtRange) {
         if self.sim.config().tags != 1 || live.is_kernel() {
             self.sim.check_flushed(live.tables.root(), live.tables.space(), range);
         }
@@ -240,7 +232,7 @@ impl<F: OnSim> World<F> {
     }
 
     /// Drops an unused space with all its mappings.
-    fn drop_space(&self, live: Live<F>) {
+    fn drop_space(&self, live: LiveSpace<F>) {
         let frames = live.frames();
         live.into_tables();
         frames.into_iter().for_each(|frame| self.release(frame));
@@ -262,10 +254,8 @@ impl<F: OnSim> World<F> {
 
 impl<F: OnSim> Cpu<'_, F> {
     /// Activates a space on this CPU.
-    pub(crate) fn activate(&mut self, live: Arc<Live<F>>) {
-        // SAFETY: no other mapping is needed; a tag has one space at a time; a space is dropped
-        // only when no CPU has it active.
-        unsafe { live.tables.activate() };
+    pub(crate) fn activate(&mut self, live: Arc<LiveSpace<F>>) {
+        live.tables.activate_own();
         let before = std::mem::replace(&mut self.current, live);
         if !before.is_kernel() && !Arc::ptr_eq(&before, &self.current) && self.rng.chance(3) {
             // SAFETY: other tables are active here.

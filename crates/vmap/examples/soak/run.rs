@@ -56,11 +56,11 @@ impl fmt::Display for Done {
 struct Mapped {
     at: VirtAddr,
     pages: u64,
-    kind: Kind,
+    kind: MappedKind,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum MappedKind {
     /// Frames of the pool, from this index on.
     Vmap(usize),
     Ram(usize),
@@ -89,13 +89,13 @@ impl Soak {
         let pages = [4, 1 + roll(16), 1 + roll(64)][roll(3) as usize];
         let frames = &self.pool[first..first + pages as usize];
         let (at, pages, kind) = match roll(16) {
-            0..7 => (vmap.vm_map_ram(frames, Attrs::KERNEL_RW)?, pages, Kind::Ram(first)),
-            7..9 => (vmap.vmap(frames, Attrs::KERNEL_RW)?, pages, Kind::Vmap(first)),
+            0..7 => (vmap.vm_map_ram(frames, Attrs::KERNEL_RW)?, pages, MappedKind::Ram(first)),
+            7..9 => (vmap.vmap(frames, Attrs::KERNEL_RW)?, pages, MappedKind::Vmap(first)),
             9 => {
                 let bytes = 1 + roll(3 << 20);
                 let device = PhysRange::new(PhysAddr::new(roll(1 << 31)), bytes);
                 let device = device.ok_or(Error::ZeroSize)?;
-                (vmap.ioremap(device, Cache::Uncached)?, 1, Kind::Device)
+                (vmap.ioremap(device, Cache::Uncached)?, 1, MappedKind::Device)
             }
             call => {
                 let pages = [1 + roll(4), pages, pages, 1 + roll(600)][roll(4) as usize];
@@ -109,7 +109,7 @@ impl Soak {
                 if zero {
                     some(pages).for_each(|page| assert_eq!(self.world.load(of(at, page)), 0));
                 }
-                (at, pages, Kind::Memory(roll(u64::MAX)))
+                (at, pages, MappedKind::Memory(roll(u64::MAX)))
             }
         };
         let mapped = Mapped { at, pages, kind };
@@ -119,7 +119,7 @@ impl Soak {
     }
 
     fn mark(&self, mapped: &Mapped) {
-        if let Kind::Memory(mark) = mapped.kind {
+        if let MappedKind::Memory(mark) = mapped.kind {
             some(mapped.pages).for_each(|page| self.world.store(of(mapped.at, page), mark ^ page));
         }
     }
@@ -128,9 +128,11 @@ impl Soak {
     fn check(&self, mapped: &Mapped) {
         for page in some(mapped.pages) {
             let expected = match mapped.kind {
-                Kind::Vmap(first) | Kind::Ram(first) => self.pool[first + page as usize].number(),
-                Kind::Memory(mark) => mark ^ page,
-                Kind::Device => return,
+                MappedKind::Vmap(first) | MappedKind::Ram(first) => {
+                    self.pool[first + page as usize].number()
+                }
+                MappedKind::Memory(mark) => mark ^ page,
+                MappedKind::Device => return,
             };
             assert_eq!(self.world.load(of(mapped.at, page)), expected, "page {page}");
         }
@@ -143,10 +145,10 @@ impl Soak {
         bump(&self.done.unmaps);
         let at = mapped.at;
         let unmapped = match mapped.kind {
-            Kind::Vmap(_) => vmap.end_vmap(at),
-            Kind::Ram(_) => vmap.end_ram(at, mapped.pages as usize),
-            Kind::Device => vmap.end_io(at),
-            Kind::Memory(_) => match random.rand_range(0..8) {
+            MappedKind::Vmap(_) => vmap.end_vmap(at),
+            MappedKind::Ram(_) => vmap.end_ram(at, mapped.pages as usize),
+            MappedKind::Device => vmap.end_io(at),
+            MappedKind::Memory(_) => match random.rand_range(0..8) {
                 0 | 1 => {
                     let pages = 1 + random.rand_range(0..2 * mapped.pages);
                     // SAFETY: no other code uses it.

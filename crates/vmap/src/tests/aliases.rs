@@ -15,7 +15,7 @@ const ROUNDS: u64 = 5;
 /// CPU 0 maps and unmaps; CPUs 1 and 2 use the mapping in between, and broadcast at random.
 fn aliases(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 4);
-    let world = World::new(config, 32, Options::default(), ticking);
+    let world = World::ticking(config, 32, Options::default(), ticking);
     // The address while it may be used, and the number of its users.
     let at = Arc::new(AtomicU64::new(0));
     let users = Arc::new(AtomicU64::new(0));
@@ -47,7 +47,7 @@ fn aliases(seed: u64) -> Result<(), Failure> {
             world.sim.check_flushed(vmap.tables().root(), None, range);
         }
         ended.store(1, SeqCst);
-        world.release(frame);
+        world.release(&[frame]);
     };
     let user = |world: &Arc<World>| {
         let (at, users, done) = (at.clone(), users.clone(), done.clone());
@@ -76,7 +76,7 @@ fn aliases(seed: u64) -> Result<(), Failure> {
 #[test]
 fn no_alias_is_left_on_an_idle_cpu() {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     for small in [true, false] {
         let (frame, at) = world.sim.on_cpu(0, || {
             world.start();
@@ -104,7 +104,7 @@ fn no_alias_is_left_on_an_idle_cpu() {
             vmap.vm_unmap_aliases();
             assert_eq!(world.sim.stats().ipis_sent, before + 1, "CPU 1 is idle, CPU 2 never ran");
             world.sim.check_flushed(vmap.tables().root(), None, VirtRange::new(at, PAGE).unwrap());
-            world.release(frame);
+            world.release(&[frame]);
             world.stop();
         });
     }

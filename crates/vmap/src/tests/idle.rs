@@ -23,7 +23,7 @@ fn idle(seed: u64) -> Result<(), Failure> {
     let checks = Checks { check_reuse: false, ..Checks::ALL };
     let tick = Some(40).filter(|_| seed & 1 != 0);
     let config = Config { cpus: 3, frames: 512, tick, checks, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), u64::MAX);
+    let world = World::ticking(config, 32, Options::default(), u64::MAX);
     let (turn, at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     const ROUNDS: u64 = 4;
     let (turns, address) = (turn.clone(), at.clone());

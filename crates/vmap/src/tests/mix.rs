@@ -26,7 +26,7 @@ struct Mapped {
 
 /// The parameters of a test.
 #[derive(Clone, Copy)]
-struct Kind {
+struct MixSpace {
     ram: bool,
     areas: bool,
     /// Areas have at least 50 pages, all of one frame.
@@ -37,17 +37,17 @@ struct Kind {
     patience: u64,
 }
 
-const RAM: Kind =
-    Kind { ram: true, areas: false, large: false, mib: 32, rounds: 30, patience: 40_000 };
-const AREAS: Kind = Kind { ram: false, areas: true, rounds: 40, ..RAM };
+const RAM: MixSpace =
+    MixSpace { ram: true, areas: false, large: false, mib: 32, rounds: 30, patience: 40_000 };
+const AREAS: MixSpace = MixSpace { ram: false, areas: true, rounds: 40, ..RAM };
 /// Four blocks in all, in one zone, and frequent broadcasts.
-const SHORT: Kind = Kind { areas: true, mib: 8, rounds: 40, patience: 100, ..RAM };
+const SHORT: MixSpace = MixSpace { areas: true, mib: 8, rounds: 40, patience: 100, ..RAM };
 /// Each CPU's zone has room for a few areas; further areas come from other zones.
-const STEAL: Kind = Kind { large: true, mib: 16, rounds: 60, patience: 1000, ..AREAS };
+const STEAL: MixSpace = MixSpace { large: true, mib: 16, rounds: 60, patience: 1000, ..AREAS };
 
 struct Mix<'a> {
     world: &'a World,
-    kind: Kind,
+    kind: MixSpace,
     /// For each CPU, the mappings that it is to unmap.
     mail: &'a [SpinMutex<Vec<Mapped>>; CPUS],
 }
@@ -71,7 +71,7 @@ impl Mix<'_> {
         let frames = |frame| vec![frame; pages as usize];
         let of_caller = |map: &dyn Fn(&[Frame]) -> Result<VirtAddr, Error>| {
             let frame = frame();
-            let at = map(&frames(frame)).inspect_err(|_| world.release(frame))?;
+            let at = map(&frames(frame)).inspect_err(|_| world.release(&[frame]))?;
             Ok(mapped(at, Some(frame)))
         };
         let done = match random.rand_range(0..4) {
@@ -106,7 +106,7 @@ impl Mix<'_> {
             // SAFETY: no code uses it any more.
             None => unsafe { vmap.vfree(mapped.at) }.unwrap(),
         }
-        mapped.frame.inspect(|frame| world.release(*frame));
+        mapped.frame.inspect(|frame| world.release(&[*frame]));
     }
 
     fn run(&self, seed: u64, cpu: usize) {
@@ -149,11 +149,11 @@ fn last(mapped: &Mapped) -> VirtAddr {
     mapped.at.checked_add((mapped.pages - 1) * PAGE).unwrap()
 }
 
-fn mix(kind: Kind, seed: u64) -> Result<(), Failure> {
+fn mix(kind: MixSpace, seed: u64) -> Result<(), Failure> {
     // The last CPU never starts.
     let (config, ticking) = machine(seed, CPUS + 1);
     let options = Options { bytes_per_interrupt: kind.patience * PAGE, ..Options::default() };
-    let world = World::new(config, kind.mib, options, ticking);
+    let world = World::ticking(config, kind.mib, options, ticking);
     let mail: Arc<[SpinMutex<Vec<Mapped>>; CPUS]> = Default::default();
     let cpu = |world: &Arc<World>, cpu| {
         let mail = mail.clone();

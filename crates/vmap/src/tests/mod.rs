@@ -1,15 +1,17 @@
 //! CPUs that map and unmap concurrently, under the deterministic driver. These tests catch the
 //! races in `campaign/mutants.d/vmap.toml`.
 
+use common::{Ends, PAGE, World};
 use machine::{SharedAccess, Step};
 use sim::{Config, Failure, Program, explore, seeded};
 use std::boxed::Box;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::vec::Vec;
-use world::{Ends, PAGE, World};
 
 mod aliases;
+#[path = "../../tests/common/mod.rs"]
+mod common;
 mod idle;
 mod mix;
 mod pending_free;
@@ -17,7 +19,6 @@ mod periods;
 mod readers;
 mod scarce;
 mod twice;
-mod world;
 
 /// The number of seeds of each test, unless the environment asks for more. A release build is about
 /// ten times as fast.

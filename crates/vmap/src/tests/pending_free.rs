@@ -15,7 +15,7 @@ use std::vec::Vec;
 /// polls.
 fn pending_free(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
-    let world = World::new(config, 32, Options::default(), ticking);
+    let world = World::ticking(config, 32, Options::default(), ticking);
     let done = Arc::new(AtomicBool::new(false));
     let ended = done.clone();
     let allocator = move |world: &Arc<World>| {
@@ -30,7 +30,7 @@ fn pending_free(seed: u64) -> Result<(), Failure> {
             unsafe { vmap.vfree(at) }.unwrap();
             vmap.end_ram(run, 4).unwrap();
         }
-        world.release(frame);
+        world.release(&[frame]);
     };
     let ended = done.clone();
     let sender = move |world: &Arc<World>| {

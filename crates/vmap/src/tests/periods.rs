@@ -1,4 +1,4 @@
-//! Announcements and broadcasts beside CPUs whose hardware caches what it likes, and that come and
+//! Announcements and broadcasts, and CPUs whose hardware caches what it likes, and that come and
 //! go.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
@@ -24,7 +24,7 @@ fn cache(world: &World, at: &AtomicU64) {
 /// page that CPU 0 maps, unmaps, and maps again once a period has ended.
 fn reported_beside(seed: u64) -> Result<(), Failure> {
     let config = Config { cpus: 2, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (address, over) = (at.clone(), done.clone());
     let mapper = move |world: &Arc<World>| {
@@ -70,7 +70,7 @@ fn a_report_begins_before_its_flush() {
 fn broadcast_beside(seed: u64) -> Result<(), Failure> {
     const ROUNDS: u64 = 4;
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     let at = Arc::new(AtomicU64::new(0));
     // In each round: mapped, idle, cached, unmapped, mapped again.
     let turn = Arc::new(AtomicU64::new(0));
@@ -149,7 +149,7 @@ fn a_broadcast_reaches_a_cpu_that_leaves_idle() {
 /// Two CPUs want to end the same period by a broadcast: one does.
 fn two_broadcasts(seed: u64) -> Result<(), Failure> {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     let arrived = Arc::new(AtomicU64::new(0));
     let meet = |arrived: &AtomicU64, world: &World, number: u64| {
         arrived.fetch_add(1, SeqCst);
@@ -188,7 +188,7 @@ fn two_broadcasts_are_one() {
 /// order of their periods, which the zone asserts.
 fn waits_in_order(seed: u64) -> Result<(), Failure> {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     let made = Arc::new(Mutex::new(Vec::<VirtAddr>::new()));
     let done = Arc::new(AtomicU64::new(0));
     world.on(0, || {
@@ -229,7 +229,7 @@ fn areas_wait_in_the_order_of_their_periods() {
 /// CPU 0 frees areas that were freed in an interrupt, while CPU 1 tries to free them again.
 fn freed_again(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 2);
-    let world = World::new(config, 32, Options::default(), ticking);
+    let world = World::ticking(config, 32, Options::default(), ticking);
     let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (address, over) = (at.clone(), done.clone());
     let owner = move |world: &Arc<World>| {
@@ -271,7 +271,7 @@ fn an_area_freed_in_an_interrupt_is_not_freed_again() {
 #[test]
 fn an_idle_cpu_has_nothing_that_waits() {
     let config = Config { cpus: 2, frames: 512, ..Config::default() };
-    let world = World::new(config, 32, Options::default(), 0);
+    let world = World::ticking(config, 32, Options::default(), 0);
     let frame = world.sim.on_cpu(0, || world.frame());
     let world = ManuallyDrop::new(world);
     // The other CPU takes part, and reports nothing: no period ends.
@@ -295,7 +295,7 @@ fn an_idle_cpu_has_nothing_that_waits() {
         vmap.end_ram(kept, 1).unwrap();
     });
     world.sim.on_cpu(1, || world.stop());
-    world.on(0, || world.release(frame));
+    world.on(0, || world.release(&[frame]));
     for cpu in [0, 1] {
         world.on(cpu, || world.vmap().purge());
     }

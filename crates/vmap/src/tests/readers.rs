@@ -1,8 +1,8 @@
-//! Readers beside writers, and in interrupts that hit writers: the listing, single areas, the
-//! statistics, and bytes.
+//! Readers concurrent with writers, and in interrupts that hit writers: the listing, single areas,
+//! the statistics, and bytes.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
-use crate::{AreaInfo, Made, Options, State};
+use crate::{AreaInfo, AreaState, Made, Options};
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -35,7 +35,7 @@ fn words(world: &World, frame: Frame) -> impl Iterator<Item = u64> {
     (0..WORDS).map(move |number| word(world, frame, number).load(Relaxed))
 }
 
-/// State that all programs share.
+/// AreaState that all programs share.
 #[derive(Default)]
 struct Shared {
     /// The address at which CPU 0 maps marked frames.
@@ -60,7 +60,7 @@ fn mapper(world: &World, shared: &Shared) {
         shared.at.store(at.get(), SeqCst);
         (0..20).for_each(|_| world.sim.step(SharedAccess::Other));
         vmap.end_vmap(at).unwrap();
-        frames.iter().for_each(|frame| world.release(*frame));
+        world.release(&frames);
         let others = [world.frame(), world.frame()];
         for other in others.iter().filter(|other| frames.contains(other)) {
             mark(world, *other, OTHERS);
@@ -72,7 +72,7 @@ fn mapper(world: &World, shared: &Shared) {
                 "a page was written after it was unmapped"
             );
         }
-        others.iter().for_each(|other| world.release(*other));
+        world.release(&others);
     }
     shared.done.store(true, SeqCst);
 }
@@ -123,10 +123,10 @@ fn look(world: &World, shared: &Shared) {
     if lives.get() != 0 {
         let found: Vec<_> = list.iter().filter(|info| info.range.start() == lives).collect();
         let [info] = found[..] else { panic!("listed {} times", found.len()) };
-        assert_eq!((info.state, info.pages, info.bytes), (State::Live, 3, 3 * PAGE));
+        assert_eq!((info.state, info.pages, info.bytes), (AreaState::Live, 3, 3 * PAGE));
         assert_eq!(vmap.find_vm_area(lives).as_ref(), Some(info));
     }
-    let vmalloc = |info: &&AreaInfo| info.state == State::Live && info.made == Made::Vmalloc;
+    let vmalloc = |info: &&AreaInfo| info.state == AreaState::Live && info.made == Made::Vmalloc;
     list.iter().filter(vmalloc).for_each(|info| whole(world, info));
     let info = vmap.get_vmalloc_info();
     assert!(info.used <= info.total && info.waiting <= info.used, "{info:?}");
@@ -146,7 +146,7 @@ fn whole(world: &World, info: &AreaInfo) {
     };
     let now = world.vmap().find_vm_area(start);
     // No other area has the same size in bytes.
-    let same = now.filter(|now| (now.state, now.bytes) == (State::Live, info.bytes));
+    let same = now.filter(|now| (now.state, now.bytes) == (AreaState::Live, info.bytes));
     assert_eq!(same, None, "page {hole} of an area that is live is not mapped");
 }
 
@@ -169,7 +169,7 @@ fn bytes(world: &World, at: VirtAddr) {
 fn readers(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
     let options = Options { bytes_per_interrupt: 200 * PAGE, ..Options::default() };
-    let world = World::new(config, 32, options, ticking);
+    let world = World::ticking(config, 32, options, ticking);
     let shared = Arc::new(Shared::default());
     let programs = |world: &Arc<World>| {
         let program = |run: fn(&Arc<World>, &Arc<Shared>)| {

@@ -1,4 +1,4 @@
-//! A CPU that lacks memory, beside one that maps in the same 2 MiB: a failed call must not give
+//! A CPU that lacks memory, while another maps in the same 2 MiB: a failed call must not give
 //! back page-table pages that the other CPU is about to use.
 
 use super::{Ends, PAGE, World, on, race, right};
@@ -23,21 +23,21 @@ fn scarce(seed: u64) -> Result<(), Failure> {
         ..Config::default()
     };
     // One zone, and one page-table page of PTEs.
-    let world = World::new(config, 2, Options::default(), u64::MAX);
+    let world = World::ticking(config, 2, Options::default(), u64::MAX);
     let failed = Arc::new(AtomicBool::new(false));
     let done = failed.clone();
     let failing = move |world: &Arc<World>| {
         let take = || world.sim.alloc(0, Place::Local);
         // All frames except those.
         let mut hoard: Vec<Frame> = core::iter::from_fn(|| take().ok()).collect();
-        hoard.drain(..(SOME + 2).min(hoard.len())).for_each(|frame| world.release(frame));
+        hoard.drain(..(SOME + 2).min(hoard.len())).for_each(|frame| world.release(&[frame]));
         for _ in 0..4 {
             let made = world.vmap().vmalloc((SOME as u64 + 6) * PAGE);
             assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
             (0..seed % 7).for_each(|_| world.sim.step(SharedAccess::Other));
         }
         done.store(true, SeqCst);
-        hoard.into_iter().for_each(|frame| world.release(frame));
+        hoard.into_iter().for_each(|frame| world.release(&[frame]));
     };
     let frame = world.sim.on_cpu(1, || world.frame());
     let mapping = move |world: &Arc<World>| {
@@ -57,7 +57,7 @@ fn scarce(seed: u64) -> Result<(), Failure> {
                 }
             }
         }
-        world.release(frame);
+        world.release(&[frame]);
     };
     let programs = |world: &Arc<World>| vec![on(world, failing), on(world, mapping)];
     race(seed, world, programs, |_| ())

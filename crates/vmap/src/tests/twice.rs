@@ -14,7 +14,7 @@ type Unmap = fn(&World, VirtAddr) -> Result<(), Error>;
 
 /// The call that maps an area, and the calls by which the CPUs unmap it.
 #[derive(Clone, Copy)]
-struct How {
+struct Unmappings {
     map: fn(&World, &[Frame]) -> Result<VirtAddr, Error>,
     unmap: [Unmap; 2],
     /// Whether the caller supplies the frames.
@@ -49,15 +49,15 @@ fn run(world: &World, at: VirtAddr) -> Result<(), Error> {
     world.vmap().end_ram(at, PAGES)
 }
 
-fn hows() -> [How; 6] {
-    let heap = |unmap| How { map: heap, unmap, frames: false };
+fn hows() -> [Unmappings; 6] {
+    let heap = |unmap| Unmappings { map: heap, unmap, frames: false };
     [
-        How {
+        Unmappings {
             map: |world, frames| world.vmap().vm_map_ram(frames, Attrs::KERNEL_RW),
             unmap: [run, run],
             frames: true,
         },
-        How {
+        Unmappings {
             map: |world, frames| world.vmap().vmap(frames, Attrs::KERNEL_RW),
             unmap: [|world, at| world.vmap().end_vmap(at); 2],
             frames: true,
@@ -86,7 +86,7 @@ struct Shared {
 
 fn twice(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 2);
-    let world = World::new(config, 32, Options::default(), ticking);
+    let world = World::ticking(config, 32, Options::default(), ticking);
     let shared = Arc::new(Shared::default());
     let program = |world: &Arc<World>, cpu: usize| {
         let shared = shared.clone();
@@ -117,7 +117,7 @@ fn twice(seed: u64) -> Result<(), Failure> {
                         assert!(late, "{done:?}");
                     }
                     if how.frames {
-                        frames.iter().for_each(|frame| world.release(*frame));
+                        world.release(&frames);
                     }
                 }
                 meet(3);
@@ -133,7 +133,7 @@ fn twice(seed: u64) -> Result<(), Failure> {
 /// stale translation (I4); the other one is told that it is in the way.
 fn placed_twice(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 2);
-    let world = World::new(config, 32, Options::default(), ticking);
+    let world = World::ticking(config, 32, Options::default(), ticking);
     let shared = Arc::new(Shared::default());
     let program = |world: &Arc<World>, cpu: usize| {
         let shared = shared.clone();

@@ -11,9 +11,9 @@
 
 use super::{BATCH, Held, Zone, refused};
 use crate::TlbGrace;
-use crate::area::{Guard, Ours, Record, State};
+use crate::area::{AreaState, Guard, Ours, Record};
 use crate::error::Error;
-use crate::vmap::PAGE;
+use crate::space::PAGE;
 use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};
@@ -165,8 +165,8 @@ impl<G: Concurrent> Zone<G> {
         // A Ready area is kept, or another CPU has just taken it.
         let may_go = match area.state() {
             // SAFETY: the lock is held, so the area is in this zone's queue.
-            State::Waiting => unsafe { Ours::of(area) }.target() <= done,
-            State::Ready => self.kept() != 0,
+            AreaState::Waiting => unsafe { Ours::of(area) }.target() <= done,
+            AreaState::Ready => self.kept() != 0,
             _ => false,
         };
         if !may_go {
@@ -185,7 +185,10 @@ impl<G: Concurrent> Zone<G> {
         let mut areas = self.tree.iter(&guard, range.start().get() as Index..=last.get() as Index);
         areas.any(|(_, area)| match area.get().bits() {
             Some(bits) => bits.count().0 != 0,
-            None => matches!(area.get().state(), State::Mapping | State::Live | State::Unmapping),
+            None => matches!(
+                area.get().state(),
+                AreaState::Mapping | AreaState::Live | AreaState::Unmapping
+            ),
         })
     }
 }

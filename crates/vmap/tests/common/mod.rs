@@ -5,7 +5,9 @@ use machine::*;
 use paging::*;
 use sim::{Config, Grace, Report, Sim};
 use std::sync::Arc;
-use vmap::{AreaInfo, Made, Options, State, TlbGrace};
+#[allow(unused_imports, reason = "the unit tests have no prelude of `std`")]
+use std::{boxed::Box, string::ToString, vec::Vec};
+use vmap::{AreaInfo, AreaState, Made, Options, TlbGrace};
 
 pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;
@@ -16,6 +18,26 @@ pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) fn virt(at: u64) -> VirtAddr {
     VirtAddr::new(at)
+}
+
+/// The address plus so many bytes.
+pub(crate) fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
+    at.checked_add(bytes).unwrap()
+}
+
+/// The page that is mapped at an address.
+pub(crate) fn page(world: &World, at: VirtAddr) -> Mapping {
+    let guard = <Grace as grace::Reclaim>::pin();
+    world.vmap().tables().walk(&guard).get(at).unwrap()
+}
+
+pub(crate) fn try_free(world: &World, at: VirtAddr) -> Result<(), vmap::Error> {
+    // SAFETY: the tests access freed memory only through translations, which the machine checks.
+    unsafe { world.vmap().vfree(at) }
+}
+
+pub(crate) fn free(world: &World, at: VirtAddr) {
+    try_free(world, at).unwrap();
 }
 
 /// Unmapping for the tests, which access areas only through translations, which the machine checks.
@@ -61,13 +83,28 @@ impl World {
     /// With a space of these addresses.
     pub(crate) fn over(config: Config, range: VirtRange, options: Options) -> World {
         // Each area is published before a call returns it.
-        let sim = Sim::new(Config { caches_absent: true, ..config }).unwrap();
+        World::make(Config { caches_absent: true, ..config }, range, options, u64::MAX)
+    }
+
+    /// Only the timer interrupts of these CPUs flush.
+    pub(crate) fn ticking(config: Config, mib: u64, options: Options, cpus: u64) -> World {
+        World::make(config, VirtRange::new(virt(SPACE), mib << 20).unwrap(), options, cpus)
+    }
+
+    fn make(config: Config, range: VirtRange, options: Options, cpus: u64) -> World {
+        let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine owns the handler, so the handler must not keep the machine alive.
         let ticks = Arc::downgrade(&tlb_grace);
-        sim.on_tick(move |_| ticks.upgrade().iter().for_each(|tlb_grace| tlb_grace.tick()))
-            .unwrap();
+        let tick = move |sim: &Sim| {
+            if cpus >> sim.current().index() & 1 != 0
+                && let Some(tlb_grace) = ticks.upgrade()
+            {
+                tlb_grace.tick();
+            }
+        };
+        sim.on_tick(tick).unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             // SAFETY: no other code uses these addresses.
@@ -80,11 +117,12 @@ impl World {
         self.space.as_ref().unwrap()
     }
 
-    /// This CPU uses areas from now on.
+    /// This CPU uses areas from now on. It takes part in the grace periods before its hardware can
+    /// cache translations.
     pub(crate) fn start(&self) {
+        self.tlb_grace.idle_exit();
         // SAFETY: the tests need no other mapping.
         unsafe { self.vmap().tables().activate() };
-        self.tlb_grace.idle_exit();
     }
 
     /// This CPU uses no areas until it starts again.
@@ -104,9 +142,19 @@ impl World {
         })
     }
 
+    /// Runs a test on CPU 0, and checks that everything is given back.
+    pub(crate) fn test(self, test: impl FnOnce(&World, &Vmap)) {
+        self.on(0, || test(&self, self.vmap()));
+        self.end().unwrap();
+    }
+
+    pub(crate) fn frame(&self) -> Frame {
+        self.sim.alloc(0, Place::Local).unwrap()
+    }
+
     /// So many frames, each allocated separately.
     pub(crate) fn frames(&self, count: usize) -> Vec<Frame> {
-        (0..count).map(|_| self.sim.alloc(0, Place::Local).unwrap()).collect()
+        (0..count).map(|_| self.frame()).collect()
     }
 
     pub(crate) fn release(&self, frames: &[Frame]) {
@@ -159,7 +207,7 @@ pub(crate) fn mapped<M: Machine, G: grace::Concurrent>(
     let mut list = Vec::new();
     space.vmallocinfo(|info| {
         let is_spare = info.made == Made::Block && info.pages == 0;
-        list.extend((info.state != State::Waiting && !is_spare).then_some(*info));
+        list.extend((info.state != AreaState::Waiting && !is_spare).then_some(*info));
     });
     list
 }

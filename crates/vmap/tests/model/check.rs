@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::expected::{Area, Model, page_of};
 use machine::*;
-use vmap::{AreaInfo, Made, State};
+use vmap::{AreaInfo, AreaState, Made};
 
 /// The maximum number of pages of an area that are read in full at the end.
 const READ: usize = 16;
@@ -87,7 +87,7 @@ impl Model {
         let info = vmap.get_vmalloc_info();
         let sum =
             |list: &mut dyn Iterator<Item = &AreaInfo>| list.map(|info| info.range.len()).sum();
-        let waits = |info: &&AreaInfo| info.state == State::Waiting;
+        let waits = |info: &&AreaInfo| info.state == AreaState::Waiting;
         let (used, waiting): (u64, u64) =
             (sum(&mut list.iter()), sum(&mut list.iter().filter(waits)));
         assert_eq!((info.used, info.waiting, info.areas), (used, waiting, list.len() as u64));
@@ -106,16 +106,17 @@ impl Model {
             self.check_area(world, *start, false);
         }
         let mut expected: Vec<&Area> = self.areas.values().filter(|area| !area.in_block).collect();
-        for found in list.iter().filter(|info| info.state != State::Waiting) {
+        for found in list.iter().filter(|info| info.state != AreaState::Waiting) {
             if found.made == Made::Block {
                 let runs = self.areas.values().filter(|area| area.in_block);
                 let runs = runs.filter(|run| found.range.contains(run.at));
                 assert_eq!(found.pages, runs.map(|run| run.pages).sum());
-                assert_eq!(found.state, State::Live);
+                assert_eq!(found.state, AreaState::Live);
                 continue;
             }
             let area = expected.remove(0);
-            let state = if area.pending_free.is_some() { State::PendingFree } else { State::Live };
+            let state =
+                if area.pending_free.is_some() { AreaState::PendingFree } else { AreaState::Live };
             let pages = if area.made == Made::Reserved { 0 } else { area.pages };
             assert_eq!(
                 (found.range, found.first, found.bytes, found.pages, found.made),

@@ -5,7 +5,7 @@ use crate::script::{Call, Demands, Op, Which};
 use machine::*;
 use paging::{Attrs, Cache, Flags};
 use std::collections::BTreeMap;
-use vmap::{Allocation, Contents, Error, Guard, Made, Request, State};
+use vmap::{Allocation, AreaState, Contents, Error, Guard, Made, Request};
 
 /// Frames for `vmap` and `vm_map_ram`.
 const POOL: usize = 100;
@@ -360,7 +360,10 @@ impl Model {
                 let is_there = |info: &&vmap::AreaInfo| overlap(info.range, range);
                 let there: Vec<_> = list.iter().filter(is_there).collect();
                 assert!(there.iter().any(|info| info.first == culprit.start), "{culprit:?}");
-                return assert!(there.iter().any(|info| info.state != State::Waiting), "{there:?}");
+                return assert!(
+                    there.iter().any(|info| info.state != AreaState::Waiting),
+                    "{there:?}"
+                );
             }
             Err(Error::NoSpace(bytes)) => {
                 let info = vmap.get_vmalloc_info();
@@ -446,7 +449,7 @@ impl Model {
             };
         }
         match self.areas.get(&at.get()) {
-            _ if info.state == State::Waiting => vec!["Twice"],
+            _ if info.state == AreaState::Waiting => vec!["Twice"],
             _ if info.first != at => vec!["NotTheStart"],
             _ if info.made != made => vec!["WrongKind"],
             Some(area) if made == Made::Ram && area.pages != pages => vec!["WrongSize"],
@@ -527,7 +530,7 @@ impl Model {
     pub(crate) fn look_for_pending(&mut self, world: &World) {
         let is_pending = |at: u64| {
             let info = world.vmap().find_vm_area(virt(at));
-            info.is_some_and(|info| info.state == State::PendingFree)
+            info.is_some_and(|info| info.state == AreaState::PendingFree)
         };
         let removed = |(start, area): (&u64, &Area)| {
             (area.pending_free.is_some() && !is_pending(*start)).then_some(*start)

@@ -6,7 +6,7 @@ use machine::*;
 use paging::{Attrs, Cache, Encrypted, Flags, PageTables, Paging, X86_64L4};
 use sim::{Arch, Config, Grace, Sim, Want};
 use std::sync::Arc;
-use vmap::{Error, Guard, Made, Options, Request, State, TlbGrace, Vmap};
+use vmap::{AreaState, Error, Guard, Made, Options, Request, TlbGrace, Vmap};
 
 fn world() -> World {
     let config = Config { cpus: 2, frames: 4096, ..Config::default() };
@@ -17,16 +17,6 @@ fn world() -> World {
 fn read(world: &World, at: VirtAddr, into: &mut [u8]) -> usize {
     // SAFETY: the tests write through translations only, or before they map.
     unsafe { world.vmap().vread(at, into) }
-}
-
-/// The address plus so many bytes.
-fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
-    at.checked_add(bytes).unwrap()
-}
-
-fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: the tests access freed memory only through translations, which the machine checks.
-    unsafe { world.vmap().vfree(at) }
 }
 
 #[test]
@@ -43,7 +33,7 @@ fn vmap_makes_frames_contiguous() {
         let guard = plus(at, 5 * PAGE);
         assert_eq!(world.vmap().vmalloc_to_page(guard), None);
         assert!(world.sim.translate(guard, Want::default()).is_err());
-        assert!(matches!(free(&world, at), Err(Error::WrongKind(_))));
+        assert!(matches!(try_free(&world, at), Err(Error::WrongKind(_))));
         assert!(matches!(world.vmap().end_vmap(plus(at, PAGE)), Err(Error::NotTheStart(_))));
         world.vmap().end_vmap(at).unwrap();
         assert!(matches!(world.vmap().end_vmap(at), Err(Error::Twice(_))));
@@ -101,34 +91,32 @@ fn small_maps_come_from_blocks() {
 
 #[test]
 fn vmalloc_of_all_sizes() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         for bytes in [1, 4096, 4097, 300 << 10, 3 << 20] {
             let at = vmap.vzalloc(bytes).unwrap();
             let last = plus(at, (bytes - 1) & !7);
             assert_eq!((world.load(at), world.load(last)), (0, 0));
             world.store(last, 9);
             let info = vmap.find_vm_area(last).unwrap();
-            assert_eq!((info.bytes, info.made, info.state), (bytes, Made::Vmalloc, State::Live));
+            assert_eq!(
+                (info.bytes, info.made, info.state),
+                (bytes, Made::Vmalloc, AreaState::Live)
+            );
             assert!(info.caller.unwrap().file().ends_with("calls.rs"));
-            free(&world, at).unwrap();
+            free(world, at);
         }
         assert_eq!(vmap.vmalloc(0), Err(Error::ZeroSize));
         assert_eq!(vmap.vmalloc(u64::MAX), Err(Error::TooLarge(u64::MAX)));
         assert!(matches!(vmap.vmalloc(63 << 20), Err(Error::NoSpace(_))));
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn large_pages() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         // Small pages first, so that page-table pages are in the way.
         let small = vmap.vmalloc(6 << 20).unwrap();
-        free(&world, small).unwrap();
+        free(world, small);
         vmap.purge();
         let at = vmap.vmalloc_huge((4 << 20) + 5000).unwrap();
         assert!(at.is_aligned(PageSize::Size2M));
@@ -141,23 +129,20 @@ fn large_pages() {
         assert_eq!(size(tail), PageSize::Size4K);
         world.store(tail, 3);
         world.store(at, 4);
-        free(&world, at).unwrap();
+        free(world, at);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn devices() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         let range = PhysRange::new(PhysAddr::new(0xfee0_0123), 0x1000).unwrap();
         let at = vmap.ioremap(range, Cache::Uncached).unwrap();
         assert_eq!(vmap.vmalloc_to_phys(at), Some(range.start()));
         let info = vmap.find_vm_area(at).unwrap();
         assert_eq!((info.pages, info.phys), (2, Some(range.start())));
         let mut bytes = [7; 16];
-        assert_eq!(read(&world, at, &mut bytes), 0);
+        assert_eq!(read(world, at, &mut bytes), 0);
         assert_eq!(bytes, [0; 16], "a device is not read");
         vmap.end_io(at).unwrap();
         let large = PhysRange::new(PhysAddr::new(1 << 40), 2 << 20).unwrap();
@@ -167,14 +152,11 @@ fn devices() {
         let beyond = PhysRange::new(PhysAddr::new(1 << 52), 1).unwrap();
         assert!(matches!(vmap.ioremap(beyond, Cache::Uncached), Err(Error::NotPhysical(_))));
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn realloc_keeps_the_contents() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         let mut at = vmap.vmalloc(100 * PAGE).unwrap();
         let word = |at, page: u64| plus(at, page * PAGE + 8);
         (0..100).for_each(|page| world.store(word(at, page), page));
@@ -193,7 +175,7 @@ fn realloc_keeps_the_contents() {
             assert_eq!(info.range.len(), bytes.div_ceil(PAGE) * PAGE + PAGE);
             (0..kept).for_each(|page| assert_eq!(world.load(word(at, page)), page));
         }
-        free(&world, at).unwrap();
+        free(world, at);
         // SAFETY: as above.
         assert!(unsafe { vmap.vrealloc(at, 5) }.is_err());
         let huge = vmap.vmalloc_huge(6 << 20).unwrap();
@@ -204,16 +186,13 @@ fn realloc_keeps_the_contents() {
         // SAFETY: as above.
         let huge = unsafe { vmap.vrealloc(huge, (4 << 20) + 1) }.unwrap();
         assert_eq!(world.load(word(huge, 600)), 5);
-        free(&world, huge).unwrap();
+        free(world, huge);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn freed_in_an_interrupt() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         let frames = world.sim.free_frames();
         let at: Vec<_> = (0..3).map(|_| vmap.vmalloc(5 * PAGE).unwrap()).collect();
         {
@@ -223,19 +202,16 @@ fn freed_in_an_interrupt() {
             // SAFETY: as above.
             assert!(matches!(unsafe { vmap.vfree_atomic(at[0]) }, Err(Error::Twice(_))));
         }
-        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::PendingFree);
+        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, AreaState::PendingFree);
         vmap.poll();
         assert!(world.sim.free_frames() >= frames - 3, "but for page tables");
-        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::Waiting);
+        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, AreaState::Waiting);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn bytes_by_their_frames() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         let at = vmap.vzalloc(2 * PAGE).unwrap();
         let text = b"a few bytes across a border";
         let border = plus(at, PAGE - 11);
@@ -243,42 +219,39 @@ fn bytes_by_their_frames() {
         let write = |at, text| unsafe { vmap.vwrite(at, text) };
         assert_eq!(write(border, text), text.len());
         let mut back = [0; 27];
-        assert_eq!(read(&world, border, &mut back), 27);
+        assert_eq!(read(world, border, &mut back), 27);
         assert_eq!(&back, text);
         assert_eq!(world.load(plus(at, PAGE - 16)).to_le_bytes(), *b"\0\0\0\0\0a f");
         // Across the guard page into unmapped addresses.
         let mut long = vec![9; 4 * PAGE as usize];
-        assert_eq!(read(&world, border, &mut long), 11 + PAGE as usize);
+        assert_eq!(read(world, border, &mut long), 11 + PAGE as usize);
         assert!(long[11 + PAGE as usize..].iter().all(|byte| *byte == 0));
-        assert_eq!(read(&world, virt(SPACE - PAGE), &mut back), 0);
-        free(&world, at).unwrap();
-        assert_eq!(read(&world, border, &mut back), 0);
+        assert_eq!(read(world, virt(SPACE - PAGE), &mut back), 0);
+        free(world, at);
+        assert_eq!(read(world, border, &mut back), 0);
         assert_eq!(write(border, text), 0);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn the_listing() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, vmap| {
         let frames = world.frames(70);
-        let vmap = world.vmap();
         let ram = vmap.vm_map_ram(&frames[..3], Attrs::KERNEL_RW).unwrap();
         let large = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
         let heap =
             vmap.create(&Request { guard: Some(Guard::None), ..Request::memory(9000) }).unwrap();
         let gone = vmap.vmalloc(1).unwrap();
-        free(&world, gone).unwrap();
+        free(world, gone);
         let mut list = Vec::new();
         vmap.vmallocinfo(|info| list.push(*info));
         assert!(list.is_sorted_by_key(|info| info.range.start()));
         let states: Vec<_> = list.iter().map(|info| (info.made, info.pages, info.state)).collect();
         for wanted in [
-            (Made::Block, 3, State::Live),
-            (Made::Ram, 70, State::Live),
-            (Made::Vmalloc, 3, State::Live),
-            (Made::Vmalloc, 1, State::Waiting),
+            (Made::Block, 3, AreaState::Live),
+            (Made::Ram, 70, AreaState::Live),
+            (Made::Vmalloc, 3, AreaState::Live),
+            (Made::Vmalloc, 1, AreaState::Waiting),
         ] {
             assert_eq!(states.iter().filter(|state| **state == wanted).count(), 1, "{states:?}");
         }
@@ -289,10 +262,9 @@ fn the_listing() {
         assert!(text.contains("calls.rs:") && text.contains("(unpurged)"), "{text}");
         vmap.end_ram(ram, 3).unwrap();
         vmap.end_ram(large, 70).unwrap();
-        free(&world, heap).unwrap();
+        free(world, heap);
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// In a guest whose memory is encrypted, the host emulates devices, so it reads their registers;

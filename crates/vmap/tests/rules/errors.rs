@@ -10,15 +10,6 @@ fn world() -> World {
     World::new(Config { cpus: 1, frames: 4096, ..Config::default() }, 64, Options::default())
 }
 
-fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
-    at.checked_add(bytes).unwrap()
-}
-
-fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: the tests use what they freed by nothing but translations, which the machine checks.
-    unsafe { world.vmap().vfree(at) }
-}
-
 /// So many pages of a device.
 fn device(pages: u64) -> PhysRange {
     PhysRange::new(Frame::new(1 << 30).unwrap().start(), pages * PAGE).unwrap()
@@ -27,8 +18,7 @@ fn device(pages: u64) -> PhysRange {
 /// Each call that ends an area refuses the areas of the other calls, which stay mapped.
 #[test]
 fn areas_of_other_kinds() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(100));
         let areas = [
             (vmap.vmap(&frames[..3], Attrs::KERNEL_RW).unwrap(), Made::Vmap),
@@ -39,7 +29,7 @@ fn areas_of_other_kinds() {
         let end = |at: VirtAddr, by: Made| match by {
             Made::Vmap => vmap.end_vmap(at),
             Made::Ram => vmap.end_ram(at, 100),
-            Made::Vmalloc => free(&world, at),
+            Made::Vmalloc => try_free(world, at),
             _ => vmap.end_io(at),
         };
         let before = mapped(vmap);
@@ -61,14 +51,12 @@ fn areas_of_other_kinds() {
         }
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// An unmapping that finds corrupted page tables fails, and succeeds once they are mended.
 #[test]
 fn an_area_whose_unmapping_failed_can_be_unmapped() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(70));
         let end = |at: VirtAddr, made: Made| match made {
             Made::Vmap => vmap.end_vmap(at),
@@ -95,15 +83,13 @@ fn an_area_whose_unmapping_failed_can_be_unmapped() {
         }
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// Each of the small pages of a large one is zeroed.
 #[test]
 fn large_pages_are_zeroed() {
-    let world = world();
-    world.on(0, || {
-        let (sim, vmap) = (&world.sim, world.vmap());
+    world().test(|world, vmap| {
+        let (sim, vmap) = (&world.sim, vmap);
         let size = PageSize::Size2M;
         // The frames that are allocated next were written before.
         let blocks: Vec<_> =
@@ -122,17 +108,15 @@ fn large_pages_are_zeroed() {
             let at = plus(at, page * PAGE);
             assert_eq!((world.load(at), world.load(plus(at, PAGE - 8))), (0, 0), "page {page}");
         }
-        free(&world, at).unwrap();
+        free(world, at);
     });
-    world.end().unwrap();
 }
 
 /// A large page for which there are no page tables is given back.
 #[test]
 fn a_large_page_without_tables_is_given_back() {
-    let world = world();
-    world.on(0, || {
-        let (sim, vmap) = (&world.sim, world.vmap());
+    world().test(|world, vmap| {
+        let (sim, vmap) = (&world.sim, vmap);
         let size = PageSize::Size2M;
         let before = sim.allocated().len();
         // There is memory for the page. Nothing was mapped here before, so tables are needed.
@@ -142,14 +126,12 @@ fn a_large_page_without_tables_is_given_back() {
         assert!(matches!(failed, Err(Error::Frames(_))), "{failed:?}");
         assert_eq!(sim.allocated().len(), before);
     });
-    world.end().unwrap();
 }
 
 /// A small map that fails gives back its own run, and not its neighbours'.
 #[test]
 fn a_small_map_that_fails_gives_back_its_run() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(4));
         let beyond = Frame::new(Frame::LIMIT - 1).unwrap();
         let map = |pages: usize| vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW);
@@ -177,5 +159,4 @@ fn a_small_map_that_fails_gives_back_its_run() {
         assert_eq!(vmap.get_vmalloc_info().used, 0, "a run is lost");
         world.release(&frames);
     });
-    world.end().unwrap();
 }

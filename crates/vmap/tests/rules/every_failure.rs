@@ -18,11 +18,6 @@ fn world() -> World {
     World::new(Config { cpus: 2, frames: 4096, events: 0, ..Config::default() }, MIB, options)
 }
 
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
-}
-
 /// Takes all of the space, in areas of 1 MiB, and gives it back.
 fn whole_space(world: &World) {
     let vmap = world.vmap();

@@ -12,10 +12,6 @@ fn is_short(error: Error) -> bool {
     matches!(error, Error::Frames(FrameError::OutOfFrames { .. }))
 }
 
-fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
-    at.checked_add(bytes).unwrap()
-}
-
 /// All state that a failed call must preserve: the mapped areas, the contents of their pages, and
 /// the number of frames used for anything but page tables.
 fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
@@ -83,12 +79,7 @@ fn once<T>(
     failed
 }
 
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
-}
-
-/// Sweeps a call that makes an area, beside another area with contents; then `unmake` removes it.
+/// Sweeps a call that makes an area, next to another area with contents; then `unmake` removes it.
 /// `make` gets so many frames.
 fn making(
     frames: usize,

@@ -10,46 +10,28 @@ fn world(cpus: usize, mib: u64) -> World {
     World::new(Config { cpus, frames: 8192, ..Config::default() }, mib, Options::default())
 }
 
-fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
-    at.checked_add(bytes).unwrap()
-}
-
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
-}
-
-fn page(world: &World, at: VirtAddr) -> paging::Mapping {
-    let guard = <sim::Grace as grace::Reclaim>::pin();
-    world.vmap().tables().walk(&guard).get(at).unwrap()
-}
-
 /// A large page behind small ones stays large when the area is moved, and is freed whole.
 #[test]
 fn a_large_page_behind_small_ones_is_moved_whole() {
-    let world = world(1, 64);
-    world.on(0, || {
+    world(1, 64).test(|world, vmap| {
         world.sim.fail_alloc(1, false);
-        let at = world.vmap().vmalloc_huge(4 << 20).unwrap();
+        let at = vmap.vmalloc_huge(4 << 20).unwrap();
         assert!(world.sim.alloc_failed());
-        assert_eq!(page(&world, at).size, PageSize::Size4K);
-        let other = world.vmap().vmalloc(PAGE).unwrap();
+        assert_eq!(page(world, at).size, PageSize::Size4K);
+        let other = vmap.vmalloc(PAGE).unwrap();
         // SAFETY: only the new address is used.
-        let at = unsafe { world.vmap().vrealloc(at, 5 << 20) }.unwrap();
-        assert_eq!(page(&world, plus(at, 2 << 20)).size, PageSize::Size2M);
-        free(&world, at);
-        free(&world, other);
+        let at = unsafe { vmap.vrealloc(at, 5 << 20) }.unwrap();
+        assert_eq!(page(world, plus(at, 2 << 20)).size, PageSize::Size2M);
+        free(world, at);
+        free(world, other);
     });
-    world.end().unwrap();
 }
 
 /// The attributes of memory and its guard page are kept when it grows; so are the attributes of
 /// each page.
 #[test]
 fn a_grown_area_keeps_its_contents() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         let read_only = Attrs::new(Flags::READ | Flags::GLOBAL);
         let memory = Allocation { attrs: Some(read_only), ..Allocation::new(2 * PAGE) };
         let wanted = Request::new(Contents::Memory(memory));
@@ -57,8 +39,8 @@ fn a_grown_area_keeps_its_contents() {
         // SAFETY: as above.
         let at = unsafe { vmap.vrealloc(at, 5 * PAGE) }.unwrap();
         assert_eq!(vmap.find_vm_area(at).unwrap().range.len(), 5 * PAGE);
-        assert_eq!(page(&world, plus(at, 4 * PAGE)).attrs.flags, read_only.flags);
-        free(&world, at);
+        assert_eq!(page(world, plus(at, 4 * PAGE)).attrs.flags, read_only.flags);
+        free(world, at);
         let at = vmap.vmalloc(3 * PAGE).unwrap();
         let second = VirtRange::new(plus(at, PAGE), PAGE).unwrap();
         // SAFETY: a page of the area that was just made.
@@ -66,11 +48,10 @@ fn a_grown_area_keeps_its_contents() {
         // SAFETY: as above.
         let at = unsafe { vmap.vrealloc(at, 6 * PAGE) }.unwrap();
         let writable =
-            |number| page(&world, plus(at, number * PAGE)).attrs.flags.contains(Flags::WRITE);
+            |number| page(world, plus(at, number * PAGE)).attrs.flags.contains(Flags::WRITE);
         assert_eq!([0, 1, 2, 3].map(writable), [true, false, true, true]);
-        free(&world, at);
+        free(world, at);
     });
-    world.end().unwrap();
 }
 
 /// A broadcast interrupts the CPUs that are behind, and no others.
@@ -172,25 +153,21 @@ fn large_pages_make_way_once() {
 /// If no free range begins at the alignment of a large page, small pages are used.
 #[test]
 fn large_pages_are_not_a_must() {
-    let world = world(1, 3);
-    world.on(0, || {
-        let wall = world.vmap().vmalloc(PAGE).unwrap();
-        let at = world.vmap().vmalloc_huge(2 << 20).unwrap();
-        assert_eq!(page(&world, at).size, PageSize::Size4K);
-        free(&world, at);
-        free(&world, wall);
+    world(1, 3).test(|world, vmap| {
+        let wall = vmap.vmalloc(PAGE).unwrap();
+        let at = vmap.vmalloc_huge(2 << 20).unwrap();
+        assert_eq!(page(world, at).size, PageSize::Size4K);
+        free(world, at);
+        free(world, wall);
     });
-    world.end().unwrap();
 }
 
 /// In debug builds, the error for a wrong unmapping of a run names the call site that mapped the
 /// run, not the one that created its block.
 #[test]
 fn a_run_is_its_callers() {
-    let world = world(1, 64);
-    world.on(0, || {
+    world(1, 64).test(|world, vmap| {
         let frames = world.frames(4);
-        let vmap = world.vmap();
         let first = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
         let (second, line) = (vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap(), line!());
         let Err(Error::WrongSize { area, .. }) = vmap.end_ram(second, 3) else {
@@ -201,7 +178,6 @@ fn a_run_is_its_callers() {
         vmap.end_ram(second, 4).unwrap();
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// The listing is in ascending order, even if an area that is made meanwhile covers addresses of
@@ -209,9 +185,7 @@ fn a_run_is_its_callers() {
 #[cfg(feature = "listing")]
 #[test]
 fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         let one = |pages| Request { guard: Some(Guard::None), ..Request::memory(pages * PAGE) };
         let mut areas: Vec<_> = (0..200).map(|_| vmap.create(&one(1)).unwrap()).collect();
         assert!(areas.windows(2).all(|two| plus(two[0], PAGE) == two[1]));
@@ -222,14 +196,13 @@ fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
             // In the middle of a read-side section of the listing, whatever its length.
             if listed.len() % 16 == 0 && made.is_none() && listed.len() >= 64 {
                 let (first, last) = (listed.len() - 2, listed.len() + 2);
-                areas.drain(first..last).for_each(|at| free(&world, at));
+                areas.drain(first..last).for_each(|at| free(world, at));
                 vmap.purge();
                 made = Some(vmap.create(&one(4)).unwrap());
                 assert_eq!(made, Some(listed[first]));
             }
         });
         assert!(listed.is_sorted() && listed.len() >= 196, "{listed:?}");
-        areas.into_iter().chain(made).for_each(|at| free(&world, at));
+        areas.into_iter().chain(made).for_each(|at| free(world, at));
     });
-    world.end().unwrap();
 }

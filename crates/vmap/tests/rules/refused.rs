@@ -48,72 +48,64 @@ fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
 
 #[test]
 fn pages_of_programs() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, vmap| {
         for attrs in [Attrs::USER_RW, Attrs::USER_RO, Attrs { flags: Flags::all(), ..RWX }] {
-            all_refuse(&world, attrs, |error| error == Error::UserAccess);
+            all_refuse(world, attrs, |error| error == Error::UserAccess);
             let frames = world.frames(1);
             // SAFETY: the call is refused.
-            let made = unsafe { world.vmap().create_unchecked(&Request::frames(&frames, attrs)) };
+            let made = unsafe { vmap.create_unchecked(&Request::frames(&frames, attrs)) };
             assert_eq!(made, Err(Error::UserAccess));
             world.release(&frames);
         }
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn writable_code() {
-    let world = world();
-    world.on(0, || {
-        all_refuse(&world, RWX, |error| error == Error::WritableCode);
+    world().test(|world, vmap| {
+        all_refuse(world, RWX, |error| error == Error::WritableCode);
         let frames = world.frames(2);
         let code = Attrs::new(Flags::READ | Flags::EXECUTE | Flags::GLOBAL);
-        let at = world.vmap().vmap(&frames, code).unwrap();
-        world.vmap().end_vmap(at).unwrap();
+        let at = vmap.vmap(&frames, code).unwrap();
+        vmap.end_vmap(at).unwrap();
         // SAFETY: the code is not run.
-        let at = unsafe { world.vmap().create_unchecked(&Request::frames(&frames, RWX)) }.unwrap();
+        let at = unsafe { vmap.create_unchecked(&Request::frames(&frames, RWX)) }.unwrap();
         world.store(at, 5);
-        world.vmap().end_vmap(at).unwrap();
+        vmap.end_vmap(at).unwrap();
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn memory_of_another_type() {
-    let world = world();
-    world.on(0, || {
+    world().test(|world, vmap| {
         let types = [Cache::WriteThrough, Cache::UncachedMinus, Cache::Uncached]
             .into_iter()
             .chain([Cache::WriteCombining, Cache::WriteProtect]);
         for cache in types {
             let is_refused =
                 |error| matches!(error, Error::MemoryType { cache: c, .. } if c == cache);
-            all_refuse(&world, uncached(cache), is_refused);
+            all_refuse(world, uncached(cache), is_refused);
         }
         // One frame of RAM among a device's frames.
         let ram = world.frames(1)[0];
         let device = Frame::new(0xfee00).unwrap();
         let attrs = uncached(Cache::Uncached);
         let error = Error::MemoryType { frame: Some(ram), cache: Cache::Uncached };
-        assert_eq!(world.vmap().vmap(&[device, device, ram], attrs), Err(error));
+        assert_eq!(vmap.vmap(&[device, device, ram], attrs), Err(error));
         assert!(error.to_string().contains(&format!("frame {ram} is RAM")), "{error}");
-        let at = world.vmap().vmap(&[device, device], attrs).unwrap();
-        world.vmap().end_vmap(at).unwrap();
+        let at = vmap.vmap(&[device, device], attrs).unwrap();
+        vmap.end_vmap(at).unwrap();
         // SAFETY: the frame is not used.
-        let at = unsafe { world.vmap().create_unchecked(&Request::frames(&[ram], attrs)) }.unwrap();
-        world.vmap().end_vmap(at).unwrap();
+        let at = unsafe { vmap.create_unchecked(&Request::frames(&[ram], attrs)) }.unwrap();
+        vmap.end_vmap(at).unwrap();
         world.release(&[ram]);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn memory_as_a_device() {
-    let world = world();
-    world.on(0, || {
-        let vmap = world.vmap();
+    world().test(|world, vmap| {
         let frame = world.frames(1)[0];
         // The machine's memory, from its first frame to its last.
         let is_ram = |frame: &Frame| world.sim.info(*frame).is_some();
@@ -138,7 +130,6 @@ fn memory_as_a_device() {
         vmap.end_io(at).unwrap();
         world.release(&[frame]);
     });
-    world.end().unwrap();
 }
 
 /// A CPU that maps an area takes part in the grace periods, even if it did not call `idle_exit`.

@@ -5,7 +5,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::{Config, Want};
-use vmap::{AreaInfo, Error, Guard, Made, Options, Request, State};
+use vmap::{AreaInfo, AreaState, Error, Guard, Made, Options, Request};
 
 const MIB: u64 = 1 << 20;
 const GUARDS: [Guard; 4] = [Guard::None, Guard::Above, Guard::Below, Guard::Both];
@@ -17,10 +17,6 @@ fn world(cpus: usize, mib: u64) -> World {
 /// So many bytes after the start of the space.
 fn at(offset: u64) -> VirtAddr {
     virt(SPACE + offset)
-}
-
-fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
-    at.checked_add(bytes).unwrap()
 }
 
 fn device() -> PhysRange {
@@ -75,8 +71,7 @@ fn refused(world: &World, request: &Request<'_>, names: &[&str]) -> Error {
 /// Each guard page is a fault, belongs to its area, and stays one while other areas come and go.
 #[test]
 fn guard_pages() {
-    let world = world(1, 8);
-    world.on(0, || {
+    world(1, 8).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(4));
         let mut made = Vec::new();
         for _ in 0..3 {
@@ -97,7 +92,7 @@ fn guard_pages() {
                 let (under, over) = (virt(first.get() - PAGE), plus(*first, 4 * PAGE));
                 for (guarded, page) in [(below, under), (above, over)] {
                     if guarded != 0 {
-                        assert!(faults(&world, page), "{area}");
+                        assert!(faults(world, page), "{area}");
                         assert_eq!(vmap.find_vm_area(page), Some(area), "it belongs to the area");
                         // SAFETY: the call is refused.
                         let ended = unsafe { vmap.vfree(page) };
@@ -114,17 +109,16 @@ fn guard_pages() {
             made.retain(|(first, ..)| {
                 odd = !odd;
                 if odd {
-                    end(&world, *first).unwrap();
+                    end(world, *first).unwrap();
                 }
                 !odd
             });
             vmap.vm_unmap_aliases();
             vmap.poll();
         }
-        made.iter().for_each(|(first, ..)| end(&world, *first).unwrap());
+        made.iter().for_each(|(first, ..)| end(world, *first).unwrap());
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// The guard pages of a space's options apply to all calls that name none.
@@ -199,9 +193,7 @@ fn aligned_stacks_fill_the_space() {
 #[test]
 fn no_page_for_a_guard_below() {
     const ALIGN: u64 = 16 << 10;
-    let world = world(1, 4);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 4).test(|world, vmap| {
         let bare = Request { guard: Some(Guard::None), ..Request::addresses(ALIGN) };
         let bare = Request { align: ALIGN, ..bare };
         let guarded = Request { guard: Some(Guard::Below), ..bare };
@@ -212,36 +204,34 @@ fn no_page_for_a_guard_below() {
         made.sort_unstable();
         // Holes of exactly one aligned range, below which an area lies.
         let holes: Vec<_> = made.iter().copied().skip(1).step_by(2).collect();
-        holes.iter().for_each(|first| end(&world, *first).unwrap());
-        assert!(matches!(refused(&world, &guarded, &[]), Error::NoSpace(_)));
+        holes.iter().for_each(|first| end(world, *first).unwrap());
+        assert!(matches!(refused(world, &guarded, &[]), Error::NoSpace(_)));
         // A hole that is long enough, but has no such place.
         let wide = made[50];
-        end(&world, wide).unwrap();
+        end(world, wide).unwrap();
         let page = Request { at: Some(plus(wide, ALIGN - PAGE)), ..Request::addresses(PAGE) };
         let page = Request { guard: Some(Guard::None), ..page };
         vmap.create(&page).unwrap();
-        assert!(matches!(refused(&world, &guarded, &[]), Error::NoSpace(_)));
+        assert!(matches!(refused(world, &guarded, &[]), Error::NoSpace(_)));
         // A hole of three ranges behind many such holes, and then one that fits exactly.
         let only = made[100];
-        end(&world, only).unwrap();
+        end(world, only).unwrap();
         assert_eq!(vmap.create(&guarded), Ok(only));
-        assert!(matches!(refused(&world, &guarded, &[]), Error::NoSpace(_)));
-        end(&world, only).unwrap();
-        for beside in [virt(only.get() - 2 * PAGE), plus(only, ALIGN)] {
-            let page = Request { at: Some(beside), ..Request::addresses(PAGE) };
+        assert!(matches!(refused(world, &guarded, &[]), Error::NoSpace(_)));
+        end(world, only).unwrap();
+        for next_to in [virt(only.get() - 2 * PAGE), plus(only, ALIGN)] {
+            let page = Request { at: Some(next_to), ..Request::addresses(PAGE) };
             vmap.create(&Request { guard: Some(Guard::None), ..page }).unwrap();
         }
         assert_eq!(vmap.create(&guarded), Ok(only));
         let left: Vec<_> = mapped(vmap).iter().map(|area| area.first).collect();
-        left.into_iter().for_each(|first| end(&world, first).unwrap());
+        left.into_iter().for_each(|first| end(world, first).unwrap());
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn alignments() {
-    let world = world(1, 64);
-    world.on(0, || {
+    world(1, 64).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(4));
         for kind in kinds(&frames) {
             // Less than a page counts as a page.
@@ -250,12 +240,12 @@ fn alignments() {
                     let request = Request { align, guard: Some(guard), ..kind };
                     let first = vmap.create(&request).unwrap();
                     assert!(first.get().is_multiple_of(align.max(PAGE)), "{first}, {request:?}");
-                    end(&world, first).unwrap();
+                    end(world, first).unwrap();
                 }
             }
             for align in [0, 3, PAGE - 1, 3 * PAGE, u64::MAX] {
                 let request = Request { align, ..kind };
-                let error = refused(&world, &request, &[&align.to_string(), "power of two"]);
+                let error = refused(world, &request, &[&align.to_string(), "power of two"]);
                 assert_eq!(error, Error::BadAlign(align));
             }
             // No address of the space is so aligned, except its start.
@@ -263,22 +253,19 @@ fn alignments() {
             let start = Request { at: Some(at(0)), ..Request::addresses(PAGE) };
             let start = Request { guard: Some(Guard::None), ..start };
             let other = vmap.create(&start).unwrap();
-            assert!(matches!(refused(&world, &request, &[]), Error::NoSpace(_)));
+            assert!(matches!(refused(world, &request, &[]), Error::NoSpace(_)));
             let request = Request { align: 1 << 63, ..kind };
-            assert!(matches!(refused(&world, &request, &[]), Error::NoSpace(_)));
-            end(&world, other).unwrap();
+            assert!(matches!(refused(world, &request, &[]), Error::NoSpace(_)));
+            end(world, other).unwrap();
         }
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// An alignment larger than that of large pages, and one that is smaller.
 #[test]
 fn alignments_of_large_pages() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         // The start of the space is aligned to more.
         let start = vmap.create(&Request { at: Some(at(32 * MIB)), ..Request::memory(1) }).unwrap();
         let memory = vmap::Allocation { huge: true, ..vmap::Allocation::new(2 * MIB) };
@@ -287,20 +274,17 @@ fn alignments_of_large_pages() {
             let request = Request { align, ..Request::new(vmap::Contents::Memory(memory)) };
             let first = vmap.create(&request).unwrap();
             assert!(first.get().is_multiple_of(align.max(2 * MIB)), "{first}");
-            end(&world, other).unwrap();
-            end(&world, first).unwrap();
+            end(world, other).unwrap();
+            end(world, first).unwrap();
         }
-        end(&world, start).unwrap();
+        end(world, start).unwrap();
     });
-    world.end().unwrap();
 }
 
 /// Memory that grows or shrinks keeps its alignment and its guard pages.
 #[test]
 fn resized_stacks() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         for guard in GUARDS {
             let request = Request { align: 16 * PAGE, ..Request::memory(16 * PAGE) };
             let mut first = vmap.create(&Request { guard: Some(guard), ..request }).unwrap();
@@ -316,23 +300,21 @@ fn resized_stacks() {
                 let area = vmap.find_vm_area(first).unwrap();
                 assert_eq!((area.first, area.range.len()), (first, pages * PAGE + guards));
                 if matches!(guard, Guard::Below | Guard::Both) {
-                    assert!(faults(&world, virt(first.get() - 1)));
+                    assert!(faults(world, virt(first.get() - 1)));
                 }
                 if matches!(guard, Guard::Above | Guard::Both) {
-                    assert!(faults(&world, plus(first, pages * PAGE)));
+                    assert!(faults(world, plus(first, pages * PAGE)));
                 }
             }
-            end(&world, first).unwrap();
-            end(&world, neighbour).unwrap();
+            end(world, first).unwrap();
+            end(world, neighbour).unwrap();
         }
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn at_an_address() {
-    let world = world(2, 64);
-    world.on(0, || {
+    world(2, 64).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(4));
         // In both CPUs' zones and in the common one; at their first and last pages.
         for place in [0, 16 * MIB, 31 * MIB, 64 * MIB - 4 * PAGE].map(at) {
@@ -342,14 +324,14 @@ fn at_an_address() {
                 assert_eq!(first, place);
                 let area = vmap.find_vm_area(first).unwrap();
                 assert_eq!((area.first, area.range.start()), (place, place));
-                end(&world, first).unwrap();
+                end(world, first).unwrap();
             }
         }
         for guard in GUARDS {
             let request = Request { at: Some(at(40 * MIB)), ..Request::memory(4 * PAGE) };
             let first = vmap.create(&Request { guard: Some(guard), ..request }).unwrap();
             assert_eq!(first, at(40 * MIB), "{guard:?}");
-            end(&world, first).unwrap();
+            end(world, first).unwrap();
         }
         // A device's first byte keeps its place in its page.
         let bytes = PhysRange::new(PhysAddr::new(0xfee0_0123), PAGE).unwrap();
@@ -359,15 +341,12 @@ fn at_an_address() {
         vmap.end_io(at(40 * MIB + 0x123)).unwrap();
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// Large pages are used if the address has their alignment.
 #[test]
 fn large_pages_at_an_address() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         let size = |at: VirtAddr| {
             let guard = <sim::Grace as grace::Reclaim>::pin();
             vmap.tables().walk(&guard).get(at).unwrap().size
@@ -378,10 +357,9 @@ fn large_pages_at_an_address() {
             let request = Request::new(vmap::Contents::Memory(memory));
             let first = vmap.create(&Request { at: Some(place), ..request }).unwrap();
             assert_eq!((first, size(first)), (place, wanted));
-            end(&world, first).unwrap();
+            end(world, first).unwrap();
         }
     });
-    world.end().unwrap();
 }
 
 #[test]
@@ -444,12 +422,12 @@ fn areas_in_the_way() {
             end(&world, waits).unwrap();
             for kind in kinds(&frames) {
                 for offset in [-4, -1, 0, 3, 4i64] {
-                    let beside = virt(first.get().wrapping_add_signed(offset * PAGE as i64));
+                    let next_to = virt(first.get().wrapping_add_signed(offset * PAGE as i64));
                     let guard = Some(Guard::None);
-                    let request = Request { at: Some(beside), guard, ..kind };
+                    let request = Request { at: Some(next_to), guard, ..kind };
                     let error = refused(&world, &request, &["unmap it, or choose"]);
                     let Error::InTheWay(area) = error else { panic!("{number}: {error}") };
-                    assert_eq!((area.at, area.start), (beside, first));
+                    assert_eq!((area.at, area.start), (next_to, first));
                     assert_eq!(area.by.map(|by| by.line()), Some(line));
                 }
             }
@@ -515,57 +493,50 @@ fn given_back_and_placed_again() {
 /// Only areas whose period has ended come back while one makes way (I4).
 #[test]
 fn others_still_wait() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         let [first, second] = [(); 2].map(|()| vmap.vmalloc(4 * PAGE).unwrap());
-        end(&world, first).unwrap();
+        end(world, first).unwrap();
         vmap.vm_unmap_aliases();
         world.store(second, 1);
-        end(&world, second).unwrap();
+        end(world, second).unwrap();
         let request = Request { at: Some(first), ..Request::memory(4 * PAGE) };
         assert_eq!(vmap.create(&request), Ok(first));
-        assert_eq!(vmap.find_vm_area(second).unwrap().state, State::Waiting);
-        end(&world, first).unwrap();
+        assert_eq!(vmap.find_vm_area(second).unwrap().state, AreaState::Waiting);
+        end(world, first).unwrap();
     });
-    world.end().unwrap();
 }
 
 /// A block in which nothing is used makes way; one in use does not.
 #[test]
 fn blocks_in_the_way() {
-    let world = world(1, 8);
-    world.on(0, || {
+    world(1, 8).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(4));
         let run = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
         let request = Request { at: Some(plus(run, 8 * PAGE)), ..Request::memory(PAGE) };
-        assert!(matches!(refused(&world, &request, &[]), Error::InTheWay(_)));
+        assert!(matches!(refused(world, &request, &[]), Error::InTheWay(_)));
         vmap.end_ram(run, 4).unwrap();
         let first = vmap.create(&request).unwrap();
-        end(&world, first).unwrap();
+        end(world, first).unwrap();
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn reserved_addresses() {
-    let world = world(1, 64);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 64).test(|world, vmap| {
         let free = world.sim.free_count();
         let (first, line) = (vmap.reserve(3 * MIB + 1).unwrap(), line!());
         assert_eq!(world.sim.free_count(), free, "it takes no frames");
         let area = vmap.find_vm_area(first).unwrap();
         assert_eq!((area.made, area.pages, area.bytes), (Made::Reserved, 0, 3 * MIB + 1));
-        assert_eq!((area.first, area.state), (first, State::Live));
+        assert_eq!((area.first, area.state), (first, AreaState::Live));
         let text = area.to_string();
         assert!(text.ends_with("pages=0 reserved") && text.contains(&format!(":{line}")), "{text}");
         let mut listed = Vec::new();
         vmap.vmallocinfo(|info| listed.push(*info));
         assert_eq!(listed, [area]);
         let pages = (0..).map(|page| plus(first, page * PAGE)).take(769);
-        pages.for_each(|page| assert!(faults(&world, page)));
+        pages.for_each(|page| assert!(faults(world, page)));
         let mut bytes = [7; 5000];
         // SAFETY: nothing is mapped.
         unsafe {
@@ -586,22 +557,20 @@ fn reserved_addresses() {
         let memory = vmap.vmalloc(PAGE).unwrap();
         // SAFETY: as above.
         assert!(matches!(unsafe { vmap.unreserve(memory) }, Err(Error::WrongKind(_))));
-        end(&world, memory).unwrap();
-        end(&world, first).unwrap();
-        assert!(matches!(end(&world, first), Err(Error::Twice(_))));
+        end(world, memory).unwrap();
+        end(world, first).unwrap();
+        assert!(matches!(end(world, first), Err(Error::Twice(_))));
         assert_eq!(vmap.reserve(0), Err(Error::ZeroSize));
         assert_eq!(vmap.reserve(u64::MAX), Err(Error::TooLarge(u64::MAX)));
         assert!(matches!(vmap.reserve(63 * MIB), Err(Error::NoSpace(_))));
     });
-    world.end().unwrap();
 }
 
 /// The holder of a reservation maps pages there itself. It must have unmapped them before it gives
 /// the addresses back, and the next area there sees none of them (I4).
 #[test]
 fn pages_in_reserved_addresses() {
-    let world = world(1, 64);
-    world.on(0, || {
+    world(1, 64).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(2));
         let first = vmap.reserve(8 * PAGE).unwrap();
         let page = plus(first, 3 * PAGE);
@@ -611,21 +580,20 @@ fn pages_in_reserved_addresses() {
         let mut bytes = [0; 8];
         // SAFETY: the test writes through translations only.
         assert_eq!(unsafe { vmap.vread(page, &mut bytes) }, 8);
-        let before = all(&world);
-        let error = end(&world, first).expect_err("pages are mapped");
-        assert_eq!((error, all(&world)), (Error::StillMapped(page), before));
+        let before = all(world);
+        let error = end(world, first).expect_err("pages are mapped");
+        assert_eq!((error, all(world)), (Error::StillMapped(page), before));
         assert!(error.to_string().contains("unmap it"), "{error}");
         let range = VirtRange::new(page, 2 * PAGE).unwrap();
         // SAFETY: the flush is left to the period that `unreserve` waits for.
         unsafe { vmap.tables().unmap_lazily(range, |_, _| ()) }.unwrap();
-        end(&world, first).unwrap();
+        end(world, first).unwrap();
         let again = Request { at: Some(first), ..Request::memory(8 * PAGE) };
         assert_eq!(vmap.create(&again), Ok(first));
         world.store(page, 6);
-        end(&world, first).unwrap();
+        end(world, first).unwrap();
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// A full space refuses each request. After all is given back, all of it can be used again.

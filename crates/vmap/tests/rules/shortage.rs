@@ -15,11 +15,6 @@ fn world(cpus: usize) -> World {
     World::new(config, 256 << 10, Options::default())
 }
 
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
-}
-
 /// Whether `f` allocates a frame.
 fn takes_some(world: &World, f: impl FnOnce()) -> bool {
     world.sim.fail_alloc(1, false);
@@ -29,15 +24,13 @@ fn takes_some(world: &World, f: impl FnOnce()) -> bool {
 
 #[test]
 fn an_impossible_request_takes_nothing() {
-    let world = world(2);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(2).test(|world, vmap| {
         let free_before = world.sim.free_count();
         for gib in [1, 60, 100] {
             let memory = Allocation::new(gib << 30);
             for memory in [memory, Allocation { huge: true, zero: true, ..memory }] {
                 let request = Request::new(Contents::Memory(memory));
-                let takes = takes_some(&world, || {
+                let takes = takes_some(world, || {
                     let Err(Error::FewFrames { wanted, free }) = vmap.create(&request) else {
                         panic!("expected FewFrames")
                     };
@@ -48,23 +41,20 @@ fn an_impossible_request_takes_nothing() {
         }
         let at = vmap.vmalloc(5 * PAGE).unwrap();
         world.store(at, 3);
-        let takes = takes_some(&world, || {
+        let takes = takes_some(world, || {
             // SAFETY: the memory stays at its address.
             let moved = unsafe { vmap.vrealloc(at, 60 << 30) };
             assert!(matches!(moved, Err(Error::FewFrames { .. })), "{moved:?}");
         });
         assert_eq!((takes, world.load(at)), (false, 3));
-        free(&world, at);
+        free(world, at);
         assert!(free_before - world.sim.free_count() <= 5 + 1, "one table, and what waits");
     });
-    world.end().unwrap();
 }
 
 #[test]
 fn some_is_left_to_others() {
-    let world = world(1);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1).test(|world, vmap| {
         let there = world.sim.free_count();
         let refused = vmap.vmalloc(there * PAGE);
         assert!(matches!(refused, Err(Error::FewFrames { .. })), "{refused:?}");
@@ -78,18 +68,15 @@ fn some_is_left_to_others() {
             unsafe { vmap.vfree_atomic(at) }.unwrap();
         }
         let at = vmap.vmalloc(most * PAGE).unwrap();
-        free(&world, at);
+        free(world, at);
     });
-    world.end().unwrap();
 }
 
 /// Other calls take memory while a large request is in progress: it gives up before it has taken
 /// the rest.
 #[test]
 fn a_late_request_gives_up_early() {
-    let world = world(1);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1).test(|world, vmap| {
         // Requests just below the threshold of large ones, until memory runs out.
         let mut small = Vec::new();
         let error = loop {
@@ -102,18 +89,15 @@ fn a_late_request_gives_up_early() {
         let left = world.sim.free_count();
         assert!(vmap.vmalloc(600 * PAGE).is_err());
         assert_eq!(world.sim.free_count(), left);
-        small.into_iter().for_each(|at| free(&world, at));
+        small.into_iter().for_each(|at| free(world, at));
     });
-    world.end().unwrap();
 }
 
 /// A failed call gives back the page-table pages whose addresses are all its own. At most those at
 /// its ends stay.
 #[test]
 fn tables_are_given_back() {
-    let world = world(2);
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(2).test(|world, vmap| {
         let frame = world.frames(1);
         let large = frame.repeat(20 * 512);
         let settle = || {
@@ -135,27 +119,24 @@ fn tables_are_given_back() {
         assert!(before - settle() <= 2);
         world.release(&frame);
     });
-    world.end().unwrap();
 }
 
 /// If the page-table page of a block cannot be allocated, those above it are given back.
 #[test]
 fn tables_on_the_way_to_a_block_are_given_back() {
-    let world = world(1);
-    world.on(0, || {
+    world(1).test(|world, vmap| {
         let frame = world.frames(1);
         let hoard: Vec<_> = (0..world.sim.free_count() - 1).map(|_| world.frames(1)[0]).collect();
         for _ in 0..5 {
-            let made = world.vmap().vm_map_ram(&frame, Attrs::KERNEL_RW);
+            let made = vmap.vm_map_ram(&frame, Attrs::KERNEL_RW);
             assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
             assert!(world.sim.settle());
             world.paging.quick().drain();
             assert_eq!(world.sim.free_count(), 1, "the one that was free");
         }
         world.release(&hoard);
-        let at = world.vmap().vm_map_ram(&frame, Attrs::KERNEL_RW).unwrap();
-        world.vmap().end_ram(at, 1).unwrap();
+        let at = vmap.vm_map_ram(&frame, Attrs::KERNEL_RW).unwrap();
+        vmap.end_ram(at, 1).unwrap();
         world.release(&frame);
     });
-    world.end().unwrap();
 }

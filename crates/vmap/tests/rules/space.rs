@@ -14,9 +14,7 @@ fn world(cpus: usize, mib: u64, options: Options) -> World {
 /// Also pages that were unmapped in a block while others already waited there.
 #[test]
 fn a_purge_gives_back_blocks_at_once() {
-    let world = world(1, 8, Options::default());
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 8, Options::default()).test(|world, vmap| {
         let frames = world.frames(64);
         let map = |pages| vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW).unwrap();
         let all: Vec<VirtAddr> = (0..8).map(|_| map(64)).collect();
@@ -35,15 +33,13 @@ fn a_purge_gives_back_blocks_at_once() {
         assert_eq!(world.tlb_grace.stats().broadcasts, 1, "nothing waits");
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// Of the areas of one size, no more are kept than the limit; the others leave the tree.
 #[test]
 fn no_more_is_kept_than_the_limit() {
     const LIMIT: u64 = 256;
-    let world = world(1, 256, Options::default());
-    world.on(0, || {
+    world(1, 256, Options::default()).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(1));
         let map = |_| vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap();
         let at: Vec<VirtAddr> = (0..LIMIT + 100).map(map).collect();
@@ -54,15 +50,12 @@ fn no_more_is_kept_than_the_limit() {
         assert_eq!((info.used, info.waiting, info.kept), (0, 0, LIMIT * 2 * PAGE));
         world.release(&frames);
     });
-    world.end().unwrap();
 }
 
 /// Areas of one size, which are kept, and of different sizes.
 #[test]
 fn a_purge_gives_back_kept_blocks() {
-    let world = world(1, 8, Options::default());
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 8, Options::default()).test(|_, vmap| {
         let at: Vec<VirtAddr> = (0..5).map(|_| vmap.vmalloc(1).unwrap()).collect();
         // SAFETY: no code uses it.
         at.iter().for_each(|at| unsafe { vmap.vfree(*at) }.unwrap());
@@ -74,12 +67,6 @@ fn a_purge_gives_back_kept_blocks() {
         let info = vmap.get_vmalloc_info();
         assert_eq!((info.kept, info.largest_free), (0, info.total / 2));
     });
-    world.end().unwrap();
-}
-
-fn free(world: &World, at: VirtAddr) {
-    // SAFETY: no code uses it.
-    unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
 /// Makes areas until the space is full.
@@ -135,9 +122,7 @@ fn filled_with_pages() {
 /// Memory that cannot be moved stays unchanged at its address.
 #[test]
 fn no_space_to_grow() {
-    let world = world(1, 4, Options::default());
-    world.on(0, || {
-        let vmap = world.vmap();
+    world(1, 4, Options::default()).test(|world, vmap| {
         let at = vmap.vmalloc(1 << 20).unwrap();
         world.store(at, 5);
         let before = mapped(vmap);
@@ -148,9 +133,8 @@ fn no_space_to_grow() {
         assert_eq!((mapped(vmap), world.load(at)), (before, 5));
         let moved = grow(5 << 18).unwrap();
         assert_eq!(world.load(moved), 5);
-        free(&world, moved);
+        free(world, moved);
     });
-    world.end().unwrap();
 }
 
 /// A large page that grows needs an aligned range. A free range that is large enough, but not
@@ -265,8 +249,7 @@ fn waiting_addresses_of_other_cpus_are_found() {
 /// Blocks of this CPU in which all pages wait are given back when a call needs their addresses.
 #[test]
 fn blocks_make_way() {
-    let world = world(1, 4, Options::default());
-    world.on(0, || {
+    world(1, 4, Options::default()).test(|world, _| {
         let (vmap, frames) = (world.vmap(), world.frames(64));
         let all = fill(|| vmap.vm_map_ram(&frames, Attrs::KERNEL_RW));
         assert_eq!(all.len(), 16);
@@ -274,8 +257,7 @@ fn blocks_make_way() {
         all.iter().for_each(|at| vmap.end_ram(*at, 64).unwrap());
         assert_eq!(vmap.get_vmalloc_info().used, 4 << 20);
         let at = vmap.vmalloc(1 << 20).unwrap();
-        free(&world, at);
+        free(world, at);
         world.release(&frames);
     });
-    world.end().unwrap();
 }

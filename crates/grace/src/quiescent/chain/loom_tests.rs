@@ -2,7 +2,7 @@
 //! are visible.
 
 use super::Chain;
-use crate::batch::{Batches, Item};
+use crate::batch::{Batches, RetiredPiece};
 use core::ptr::NonNull;
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -29,7 +29,7 @@ impl World {
         // SAFETY: no other thread has it yet. Loom checks that.
         piece.with_mut(|piece| unsafe { *piece = 1 });
         let mut batches = Batches::new();
-        assert!(batches.push(Item { ptr: NonNull::from(piece).cast(), free }, || 0));
+        assert!(batches.push(RetiredPiece { ptr: NonNull::from(piece).cast(), free }, || 0));
         self.chain.push(batches.leave(|| 0));
     }
 
@@ -37,7 +37,7 @@ impl World {
     fn adopt(&self) {
         let mut batches = Batches::new();
         batches.adopt(&self.chain);
-        while let Some(Item { ptr, free }) = batches.pop_due(0) {
+        while let Some(RetiredPiece { ptr, free }) = batches.pop_due(0) {
             // SAFETY: it has left its batch.
             unsafe { free(ptr) }
         }

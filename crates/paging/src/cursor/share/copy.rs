@@ -3,7 +3,7 @@
 use super::fork::Copies;
 use crate::block::block_of;
 use crate::cursor::group::first_of;
-use crate::cursor::{Error, PageEntry, Users};
+use crate::cursor::{Error, PageEntry, TableUsers};
 use crate::format::{
     Attrs, Decoded, Flags, Format, Geometry, Share, alone, entries, group_entries, is_grouped,
 };
@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let entries = walk.entries(locked.table).zip(walk.entries(new)).ok_or(malformed)?;
         for (from, mut value) in entries.0.set(0..F::ENTRIES) {
             if pinned == Pinned::LeftOut && is_grouped::<F>(value, level) {
-                self.part_group(VirtAddr::new(0), &from, Users::Sharers);
+                self.part_group(VirtAddr::new(0), &from, TableUsers::Sharers);
                 value = from.load();
             }
             match self.copy_entry(&from, value, level, pinned) {
@@ -133,7 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
             (Some(from), Some(to)) => {
                 // SAFETY: both are pages of this size; the new one is ours alone. Programs, and
-                // holders of pins, may write to the source meanwhile, as beside any fork of a
+                // holders of pins, may write to the source meanwhile, as during any fork of a
                 // program with threads: so it is read by atomic bytes.
                 unsafe { copy_bytes(from.as_ptr().cast(), to.as_ptr(), F::PAGE.bytes() as usize) };
                 // SAFETY: ours alone.

@@ -56,8 +56,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///   to the frame, for these tables and the child's. Other frames outlive both.
     /// - *Software bits*: the two lowest of each page are its [`Share`]. A page that is neither
     ///   exclusive nor an object's has no right to write, and an exclusive page has no other entry.
-    /// - *Calls*: no other call than [`with_entry`](Self::with_entry), pins and walks runs beside
-    ///   it on these tables.
+    /// - *Calls*: no other call than [`with_entry`](Self::with_entry), pins and walks runs
+    ///   concurrently on these tables.
     /// - *Flush*: until the flush is done, the child's tables are not active on any CPU.
     pub unsafe fn fork(
         &self,
@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // Release: pairs with the Acquire of `forks`.
         self.forks.store(true, Ordering::Release);
         child.forks.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in `prune_beside_fork`.
+        // SeqCst: pairs with the fence in `prune_during_fork`.
         fence(Ordering::SeqCst);
         self.machine().step(SharedAccess::Other);
         // Release: the lock of the top-level table, under which the marks are stored, orders it for
@@ -211,7 +211,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (machine, at) = (self.machine(), VirtAddr::new(0));
         let own = if level == F::LEVELS - 1 { lower_entries::<F>() } else { F::ENTRIES };
         // At level 1 the entries get marks, so the table's lock is held. Above it, calls that would
-        // unlink a table do not run, and faults unlink none (`prune_beside_fork`).
+        // unlink a table do not run, and faults unlink none (`prune_during_fork`).
         let _locked = (level == 1).then(|| lock::<M, F>(machine, table, at)).transpose()?;
         let mut count = 0;
         let shared = (0..own).try_for_each(|index| {

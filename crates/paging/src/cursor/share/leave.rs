@@ -2,10 +2,10 @@
 
 use crate::cursor::{Error, covers_entry};
 use crate::format::{Decoded, Format, Geometry, alone, entry};
-use crate::gather::{State, TlbGather};
+use crate::gather::{GatherState, TlbGather};
 use crate::lock::lock;
-use crate::paging::Paging;
 use crate::pending::PendingFlush;
+use crate::shared::Paging;
 use crate::tables::PageTables;
 use crate::walk::beyond;
 use alloc::sync::Arc;
@@ -76,7 +76,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             upper.count_down();
             self.left(&link, upper.pending);
             // A fault may store other pages there once the lock is given up.
-            upper.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
+            upper.pending.gather.state.set(GatherState::BROKE, F::BREAK_BEFORE_MAKE);
             next = beyond::<F>(at, level);
         }
         Ok(None)

@@ -34,10 +34,10 @@
 //!   software read the way again before they rely on a page.
 //! - *The copy and its link are one step*, with the locks of both tables held. So no change of the
 //!   old table by a fault of this space is missed: it comes before the copy, or its check fails.
-//! - *Faults beside a fork*: the fork marks the top-level entries first, with the table's lock. A
+//! - *Faults during a fork*: the fork marks the top-level entries first, with the table's lock. A
 //!   fault that finds such a mark while the fork is under way gets [`Error::Fork`], and waits. A
 //!   fault that has come so far that it replaces or splits a page in a table that is shared by now
-//!   makes all CPUs flush (`flush_beside_fork`): the child has the new page, too.
+//!   makes all CPUs flush (`flush_during_fork`): the child has the new page, too.
 //!
 //! # Cost
 //! Making a way one's own: for each shared table two locks, and if it is copied, a locked
@@ -55,7 +55,7 @@ use crate::format::{Format, Geometry, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Link, Walk, beyond};
+use crate::walk::{SharedLink, Walk, beyond};
 use copy::Pinned;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
@@ -120,7 +120,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn own_table<'p>(
         &'p self,
         walk: &Walk<'_, M, F>,
-        link: Link<'_, M>,
+        link: SharedLink<'_, M>,
         pinned: Pinned,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
@@ -150,7 +150,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn try_own(
         &self,
         walk: &Walk<'_, M, F>,
-        link: &Link<'_, M>,
+        link: &SharedLink<'_, M>,
         pinned: Pinned,
         new: &mut Option<Frame>,
         pending: &mut PendingFlush<'_, M, F, G>,
@@ -184,7 +184,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Notes that this space has left the table of an entry: a flush is pending, and the end of the
     /// share.
-    fn left(&self, link: &Link<'_, M>, pending: &mut PendingFlush<'_, M, F, G>) {
+    fn left(&self, link: &SharedLink<'_, M>, pending: &mut PendingFlush<'_, M, F, G>) {
         if let Some(span) = span_at::<F>(link.at, link.level) {
             pending.gather.add(span, F::PAGE);
         }

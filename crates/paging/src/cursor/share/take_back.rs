@@ -1,7 +1,7 @@
 //! Clearing pages everywhere, also in tables that other spaces share.
 
 use crate::cursor::range::{Cursor, Locking};
-use crate::cursor::{Error, SweepChange, Users};
+use crate::cursor::{Error, SweepChange, TableUsers};
 use crate::format::Format;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -29,7 +29,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// As for [`sweep`](Self::sweep), for all spaces that share the tables. No fork, no unmapping
-    /// and no move of these tables runs beside it; faults, pins and walks may. No page is stored
+    /// and no move of these tables runs concurrently; faults, pins and walks may. No page is stored
     /// in the place of one that was taken back before the call returns, in no space: the object
     /// refuses it. (The lock is given up before the flush.)
     pub unsafe fn take_back<'p>(
@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut flush = SharedFlush { machine: self.machine(), needed: false };
         let mut cursor = self.cursor_of_all(range, pending)?;
         while let Some(mut table) = cursor.next_table()? {
-            let shared = table.table.users == Users::Sharers;
+            let shared = table.table.users == TableUsers::Sharers;
             while let Some((found, mut page)) = table.next_page()? {
                 let change = change(found);
                 flush.needed |= shared && !matches!(change, SweepChange::Keep | SweepChange::Stop);
@@ -65,7 +65,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// As for [`sweep`](Self::sweep).
     ///
     /// # Safety
-    /// No fork, no unmapping and no move of these tables runs beside it.
+    /// No fork, no unmapping and no move of these tables runs concurrently.
     pub unsafe fn pass_locks<'p>(
         &'p self,
         range: VirtRange,
@@ -96,10 +96,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         table: Frame,
-    ) -> Option<Users> {
+    ) -> Option<TableUsers> {
         let leads = self.is_way(walk, at, level, table, false);
         let own = leads.then(|| self.leads_to(walk, at, level, table))?;
-        Some(if own { Users::Own } else { Users::Sharers })
+        Some(if own { TableUsers::Own } else { TableUsers::Sharers })
     }
 }
 

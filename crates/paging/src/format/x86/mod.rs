@@ -1,7 +1,7 @@
 //! x86: page tables of x86-64, and the second stages of Intel (EPT) and AMD (NPT) for guests.
 //!
 //! The three have the same tables: addresses in bits 12 to 51, a bit for large pages, the right to
-//! write at every level. A [`Kind`] has what they do not share.
+//! write at every level. A [`X86Kind`] has what they do not share.
 //!
 //! Entries that lead to tables have the accessed bit set from the start, so hardware never changes
 //! them. A table of tables that software has emptied is therefore in its constructed state (I6).
@@ -28,9 +28,9 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// What the kinds of x86 tables do not share. Implemented in this crate only.
 #[expect(private_bounds, reason = "only this crate implements it")]
-pub trait Kind: Sealed {}
+pub trait X86Kind: Sealed {}
 
-impl<K: Sealed> Kind for K {}
+impl<K: Sealed> X86Kind for K {}
 
 /// The encoding of a kind.
 trait Sealed: Copy + fmt::Debug + Send + Sync + 'static {
@@ -74,7 +74,7 @@ trait Sealed: Copy + fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy)]
 pub struct X86<K, const LEVELS: u8>(PhantomData<K>);
 
-impl<K: Kind, const LEVELS: u8> fmt::Debug for X86<K, LEVELS> {
+impl<K: X86Kind, const LEVELS: u8> fmt::Debug for X86<K, LEVELS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("X86")
     }
@@ -83,7 +83,7 @@ impl<K: Kind, const LEVELS: u8> fmt::Debug for X86<K, LEVELS> {
 // SAFETY: `decode` inverts `page` and `table` (tests). Hardware sets nothing but accessed bits in
 // the entries of tables, and these are set already. An entry with bits 0 to 11 clear is absent to
 // hardware, and to `decode` if bit 58 is clear, too. The constants are in their ranges.
-unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
+unsafe impl<K: X86Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
     const LEVELS: u8 = {
         // Three levels are enough for models.
         assert!(LEVELS == 4 || LEVELS == 5 || LEVELS == 3 && cfg!(loom));

@@ -9,8 +9,8 @@ use crate::gup::TRIES;
 fn pins_keep_pages() {
     let (sim, paging, space) = machine(1, 1024 + 512);
     sim.on_cpu(0, || {
-        let large = user_block(&sim, 9);
-        let small = user_block(&sim, 0);
+        let large = block(&sim, 9);
+        let small = block(&sim, 0);
         space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
         space.map_own(pages(0x40_0000, 1), small, Attrs::USER_RO).unwrap();
         let info = |frame| sim.info(frame).unwrap();
@@ -49,7 +49,7 @@ fn pins_keep_pages() {
 fn pieces_of_blocks() {
     let (sim, paging, space) = machine(1, 1024 + 512);
     sim.on_cpu(0, || {
-        let large = user_block(&sim, 9);
+        let large = block(&sim, 9);
         let frame = |i| large.checked_add(i).unwrap();
         let range = pages(0x20_0000, 512);
         space.map_own(range, large, Attrs::USER_RW).unwrap();
@@ -110,7 +110,7 @@ fn ranges_that_are_not_a_programs() {
         let mut two = [device; 2];
         let only = space.get_user_pages_fast_only(virt(0x1fff), true, &mut two);
         assert_eq!(only.map(drop).unwrap_err(), GupError::Hole(virt(0x1000)));
-        let frame = user_block(&sim, 0);
+        let frame = block(&sim, 0);
         space.map_own(pages(0x2000, 1), frame, Attrs::USER_RW).unwrap();
         let guard = <Grace as grace::Reclaim>::pin();
         let spot = space.walk(&guard).find(virt(0x2000), 0).unwrap();
@@ -138,10 +138,10 @@ fn ranges_that_are_not_a_programs() {
 /// The machine reports a page that is freed, not released, while it is pinned.
 #[test]
 fn freed_while_pinned() {
-    let report = explore(1, |seed| {
+    let report = caught(1, |seed| {
         let (sim, _paging, space) = machine(1, 64);
         let program = || {
-            let frame = user_block(&sim, 0);
+            let frame = block(&sim, 0);
             space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
             let mut frames = [Frame::default()];
             let pins = space.get_user_pages_fast(virt(AT), true, &mut frames, |_, _| false);
@@ -152,7 +152,5 @@ fn freed_while_pinned() {
         };
         seeded(&sim, seed, vec![Box::new(program) as Program]).map(drop)
     });
-    let failure = report.unwrap_err();
-    let violation = &failure.report().unwrap().violation;
-    assert!(matches!(violation, Violation::FreedWhilePinned { pins: 1, .. }), "{failure}");
+    assert!(matches!(report.violation, Violation::FreedWhilePinned { pins: 1, .. }), "{report}");
 }

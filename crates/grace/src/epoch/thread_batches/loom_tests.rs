@@ -24,7 +24,7 @@ unsafe fn free(ptr: NonNull<()>) {
     unsafe { ptr.cast::<Piece>().as_ref().contents.with_mut(|contents| *contents += 1) }
 }
 
-fn model(pass: fn(Token)) {
+fn model(pass: fn(BatchToken)) {
     loom::model(move || {
         let pieces: Arc<Vec<Piece>> = Arc::new((0..BATCH).map(|_| Piece::default()).collect());
         let ended = Arc::new(AtomicBool::new(false));
@@ -41,11 +41,11 @@ fn model(pass: fn(Token)) {
                 ended.store(true, Ordering::Release);
             }
         });
-        let home = Home::new();
+        let home = ThreadBatches::new();
         let mut token = None;
         for piece in pieces.iter() {
             let ptr = NonNull::from(piece).cast();
-            if let Added::Closed(closed) = home.add(Item { ptr, free }) {
+            if let AddOutcome::Closed(closed) = home.add(RetiredPiece { ptr, free }) {
                 token = Some(closed);
             }
         }
@@ -73,7 +73,7 @@ fn model(pass: fn(Token)) {
 
 #[test]
 fn loom_freed_after_the_section() {
-    model(Token::pass);
+    model(BatchToken::pass);
 }
 
 #[test]

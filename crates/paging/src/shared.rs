@@ -3,7 +3,7 @@
 use crate::fallible_alloc::{try_arc, try_box};
 use crate::format::{Decoded, Format, Geometry, entry};
 use crate::gup::{GupCounter, GupStats};
-use crate::kept_chains::Kept;
+use crate::kept_chains::KeptChains;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
 use crate::swap::Swap;
 use crate::tags::Tags;
@@ -88,7 +88,7 @@ struct TableCounts {
     back: AtomicU64,
     /// Chains of tables that this CPU has retired and that are not back yet, on whichever CPU they
     /// come back: see [`Paging::keep`].
-    kept: Kept,
+    kept: KeptChains,
 }
 
 /// The state that all page tables of a machine share: the quicklists, and counters. There is one

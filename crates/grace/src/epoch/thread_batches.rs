@@ -30,7 +30,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::batch::{Batches, Item, List};
+use crate::batch::{Batches, List, RetiredPiece};
 use crate::sync::{AtomicU64, Ordering};
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -43,12 +43,12 @@ const MOST: u64 = 8;
 struct LastDue(AtomicU64);
 
 /// The deferred function: marks a batch as due.
-pub(super) struct Token {
+pub(super) struct BatchToken {
     number: u64,
     due: Arc<LastDue>,
 }
 
-impl Token {
+impl BatchToken {
     /// Marks the batch as due. Its grace period is over.
     pub(super) fn pass(self) {
         // Release: the accesses of the sections that have ended come before the Acquire in
@@ -63,7 +63,7 @@ impl Token {
 }
 
 /// The pieces that one thread has retired and will free itself.
-pub(super) struct Home {
+pub(super) struct ThreadBatches {
     batches: RefCell<Batches>,
     /// The number of the last batch that was closed.
     closed: Cell<u64>,
@@ -75,18 +75,18 @@ pub(super) struct Home {
 }
 
 /// The state of the batch after a piece was added.
-pub(super) enum Added {
+pub(super) enum AddOutcome {
     /// It has room for more.
     Open,
     /// It is full. The caller must defer its token.
-    Closed(Token),
+    Closed(BatchToken),
     /// There is no memory for the piece.
     NoMemory,
 }
 
-impl Home {
-    pub(super) fn new() -> Home {
-        Home {
+impl ThreadBatches {
+    pub(super) fn new() -> ThreadBatches {
+        ThreadBatches {
             batches: RefCell::new(Batches::new()),
             closed: Cell::new(0),
             flushed: Cell::new(0),
@@ -97,7 +97,7 @@ impl Home {
 
     /// Adds a piece. Cost: two words written; an allocation for each batch.
     #[inline]
-    pub(super) fn add(&self, item: Item) -> Added {
+    pub(super) fn add(&self, item: RetiredPiece) -> AddOutcome {
         let number = self.closed.get() + 1;
         let mut closed = false;
         let close = || {
@@ -105,13 +105,13 @@ impl Home {
             number
         };
         if !self.batches.borrow_mut().push(item, close) {
-            return Added::NoMemory;
+            return AddOutcome::NoMemory;
         }
         if !closed {
-            return Added::Open;
+            return AddOutcome::Open;
         }
         self.closed.set(number);
-        Added::Closed(Token { number, due: Arc::clone(&self.due) })
+        AddOutcome::Closed(BatchToken { number, due: Arc::clone(&self.due) })
     }
 
     /// Queues the tokens with `flush` if there are two, and frees the batches that are due. Does
@@ -133,7 +133,7 @@ impl Home {
         loop {
             // The borrow ends before the free, which may retire pieces.
             let due = self.batches.borrow_mut().pop_due(done);
-            let Some(Item { ptr, free }) = due else { break };
+            let Some(RetiredPiece { ptr, free }) = due else { break };
             // SAFETY: promised at `retire`. The grace period is over, and the piece has left its
             // batch.
             unsafe { free(ptr) }
@@ -152,11 +152,11 @@ impl Home {
 
     /// Removes all pieces and returns them batch by batch, for the caller to defer each batch by
     /// itself.
-    pub(super) fn leave(&self) -> impl Iterator<Item = Left> + use<> {
+    pub(super) fn leave(&self) -> impl Iterator<Item = LeftBatch> + use<> {
         let mut batches = self.batches.borrow_mut();
         let mut all = if batches.is_empty() { List::new() } else { batches.leave(|| 0) };
         drop(batches);
-        core::iter::from_fn(move || all.pop().map(Left))
+        core::iter::from_fn(move || all.pop().map(LeftBatch))
     }
 
     /// Whether this thread is running a free at the moment.
@@ -171,7 +171,7 @@ impl Home {
     }
 }
 
-/// Ends [`Home::freeing`], also when a free panics.
+/// Ends [`ThreadBatches::freeing`], also when a free panics.
 struct Freeing<'a> {
     collecting: &'a Cell<bool>,
     before: bool,
@@ -192,9 +192,9 @@ impl Drop for Collecting<'_> {
 }
 
 /// A batch that a thread has handed over, to be freed by any thread.
-pub(super) struct Left(List);
+pub(super) struct LeftBatch(List);
 
-impl Left {
+impl LeftBatch {
     /// Frees the batch.
     ///
     /// # Safety
@@ -202,7 +202,7 @@ impl Left {
     pub(super) unsafe fn free(self) {
         let mut batches = Batches::new();
         batches.take_over(self.0);
-        while let Some(Item { ptr, free }) = batches.pop_due(u64::MAX) {
+        while let Some(RetiredPiece { ptr, free }) = batches.pop_due(u64::MAX) {
             // SAFETY: promised at `retire`, and by the caller. The piece has left its batch.
             unsafe { free(ptr) }
         }

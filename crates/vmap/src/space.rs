@@ -56,7 +56,7 @@ pub(crate) struct Local {
     pub(crate) shortage: u64,
 }
 
-/// State that all CPUs share and rarely write, on its own cache lines.
+/// AreaState that all CPUs share and rarely write, on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Shared {
