@@ -9,7 +9,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `record`, `text` | the vmtrace format: what records mean, and how they are spelt |
-//! | `span` | what a call's address and length mean to the kernel |
+//! | `span`, `listing`, `abi` | the range of a call in whole pages; a line of maps; numbers of Linux |
 //! | `session`, `observer`, `stream` | a live run; the tracer's interface to the mirror; the calls as JSON lines |
 //! | `live` | the tracer; its modules are listed there |
 //! | `mirror` | our address spaces, and the comparisons; its modules are listed there |
@@ -21,6 +21,8 @@
 // These macros panic if standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod abi;
+mod listing;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod live;
 pub mod mirror;

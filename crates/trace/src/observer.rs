@@ -128,6 +128,7 @@ pub enum Event<'a> {
 ///     observer.record(Record::ExitMmap { mm: 1 }, None);
 /// }
 /// ```
+#[allow(unused_variables, reason = "defaults ignore what they are told")]
 pub trait Observer {
     /// An event took effect. `kernel` is the time that the kernel took for a system call.
     fn record(&mut self, record: Record, kernel: Option<Duration>);
@@ -162,13 +163,11 @@ pub trait Observer {
     /// Whether the kernel's VMAs in `around` and next to it, after the newest record of `mm`, are
     /// the observer's. If not, the tracer passes the whole [`listing`](Self::listing).
     fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
-        let _ = (mm, around, kernel);
         false
     }
 
     /// The most likely place for a map of `length` bytes if the kernel chooses the address.
     fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
-        let _ = (mm, length);
         None
     }
 
@@ -177,14 +176,12 @@ pub trait Observer {
     /// resource limit may have stopped the call earlier. The tracer then reads the kernel's VMAs
     /// and reports them with [`Event::Settled`].
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
-        let _ = (mm, limited);
         Vec::new()
     }
 
     /// The VMA with code at `addr`; `None` if there is no executable one. It is asked for each
     /// frame of a call stack.
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
-        let _ = (mm, addr);
         None
     }
 
@@ -203,7 +200,6 @@ pub trait Observer {
     /// path if there is none. It is asked when a listing shows a new name there, and when a frame
     /// of a call stack lies in a file that was not read yet.
     fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
-        let _ = (mm, addr);
         (0, String::new())
     }
 }

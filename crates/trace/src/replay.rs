@@ -79,6 +79,13 @@ mod tests {
 
     use crate::report::stacks::Measure;
 
+    /// Each recording has what no other one has:
+    ///
+    /// - `fuzz-s21`: random calls with forks; locks, policies, remap_file_pages, System V memory;
+    /// - `gcc-O2-hello`: five programs, vfork and execve;
+    /// - `malloc-8threads`: threads, and heaps that grow by mprotect;
+    /// - `numpy-multiprocessing`: 313 VMAs, libraries that are renamed, a fork;
+    /// - `stressng-mremap`: moves of all kinds, and populated memory.
     #[test]
     fn every_recorded_answer_is_reproduced() {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -94,7 +101,7 @@ mod tests {
             assert!(summary.total.calls() > 0 && summary.total.listings >= summary.total.calls());
             replayed += 1;
         }
-        assert!(replayed >= 6, "some recordings are missing in tests/data");
+        assert!(replayed >= 5, "some recordings are missing in tests/data");
     }
 
     #[test]

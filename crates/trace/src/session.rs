@@ -249,11 +249,7 @@ impl<W: Write> Observer for Session<W> {
     }
 
     fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
-        match wanted {
-            Wanted::Untouched => self.mirror.untouched(mm, around),
-            Wanted::Touchable => self.mirror.touchable(mm, around),
-            Wanted::Growing => self.mirror.growing(mm),
-        }
+        self.mirror.ranges(mm, around, wanted)
     }
 
     fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
@@ -265,7 +261,7 @@ impl<W: Write> Observer for Session<W> {
     }
 
     fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
-        (self.mirror.file_at(mm, addr), self.mirror.path_at(mm, addr))
+        self.mirror.file_at(mm, addr)
     }
 
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {

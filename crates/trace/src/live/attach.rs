@@ -130,7 +130,7 @@ fn follow(options: Options, pid: u32, observer: &mut dyn Observer) -> Result<Opt
     let root = Tid::try_from(pid).ok().filter(|root| *root > 0);
     let root = root.ok_or_else(|| seize(io::Error::from_raw_os_error(libc::ESRCH)))?;
     let has_others = ptrace::has_children();
-    let mut follower = Follower::started(options, facilities, observer, root);
+    let mut follower = Follower::new(options, facilities, observer, root);
     follower.tasks.clear();
     follower.attached = Some(Attached::new());
     follower.started = true;
@@ -159,7 +159,7 @@ impl Follower<'_> {
         if let Err(error) = self.register(root, &stops, &late) {
             give_back(stops);
             // They are given back at the end of the follower.
-            self.tasks = late.into_iter().map(|tid| (tid, running(None))).collect();
+            self.tasks = late.into_iter().map(|tid| (tid, Task::new(None))).collect();
             return Err(error);
         }
         for (tid, status) in stops {
@@ -191,7 +191,7 @@ impl Follower<'_> {
                 let record = Record::Share { mm, tid: first, child_tid: other, vfork: false };
                 self.observer.record(record, None);
             }
-            self.tasks.insert(tid, running(Some(mm)));
+            self.tasks.insert(tid, Task::new(Some(mm)));
             if let Some(space) = self.spaces.get_mut(&mm) {
                 space.users.insert(tid);
             }
@@ -339,10 +339,6 @@ struct Seized {
     stops: HashMap<Tid, Status>,
     /// Those that have not stopped yet.
     late: BTreeSet<Tid>,
-}
-
-fn running(space: Option<MmId>) -> Task {
-    Task { space, stage: Stage::Running, paused: 0, pidfd: None }
 }
 
 /// Ends the tracing of threads at their first stop.

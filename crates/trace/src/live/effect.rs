@@ -16,18 +16,13 @@ use super::{
     table::{Flight, Load, Space, Stage},
 };
 use crate::{
+    abi::MAP_HUGETLB,
     observer::Event,
     record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record},
 };
 
-const MAP_TYPE: usize = 0xf;
-const MAP_SHARED: usize = 1;
-const MAP_SHARED_VALIDATE: usize = 3;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_HUGETLB: usize = 0x4_0000;
-
 fn is_shared(flags: usize) -> bool {
-    matches!(flags & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE)
+    matches!(flags as i32 & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
 }
 
 impl Follower<'_> {
@@ -97,11 +92,8 @@ impl Follower<'_> {
         if let Some(place) = calls::chosen(op, &args, result) {
             self.tell_touches(mm, tid, place);
         }
-        let (at, memory, stack) = (None, None, flight.stack);
-        let mut call = Call { at, stack, mm, tid: tid as u32, op, args, file: 0, memory, result };
-        for arg in &mut call.args[op.arity()..] {
-            *arg = 0;
-        }
+        let mut call = Call::new(mm, tid as u32, op, &args[..op.arity()], result);
+        call.stack = flight.stack;
         match flight.load {
             Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
             Load::Memory(words) if op == Op::Prctl => return self.tell_marks(call, words, kernel),
@@ -222,7 +214,7 @@ impl Follower<'_> {
     /// memory.
     fn mapped_file(&mut self, tid: Tid, call: &Call, identity: Identity) -> FileId {
         let flags = call.args[3];
-        let anonymous = flags & MAP_ANONYMOUS != 0;
+        let anonymous = flags as i32 & libc::MAP_ANONYMOUS != 0;
         if anonymous && !is_shared(flags) && flags & MAP_HUGETLB == 0 {
             return 0;
         }

@@ -20,8 +20,6 @@ use crate::{
     span::Span,
 };
 
-const MAP_ANONYMOUS: usize = 0x20;
-
 impl Follower<'_> {
     /// The filter stopped a thread.
     pub(super) fn on_entry(&mut self, tid: Tid) {
@@ -197,7 +195,7 @@ impl Follower<'_> {
             self.tell_touches(mm, tid, place);
         }
         match op {
-            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
+            Op::Mmap if args[3] as i32 & libc::MAP_ANONYMOUS == 0 => {
                 self.copy_descriptor(mm, tid, args[4] as RawFd).map_or(Load::None, Load::File)
             }
             Op::Mbind => {

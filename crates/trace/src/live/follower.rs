@@ -81,19 +81,20 @@ pub(super) struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    /// Follows the process `root`, which is seized and about to become the program.
-    fn new(
+    /// Follows the process `root`, which is seized and about to become the program. Raises the
+    /// limit of descriptors, which the program must not inherit, and says which facilities are
+    /// missing.
+    pub(super) fn new(
         options: Options,
         facilities: Facilities,
         observer: &'a mut dyn Observer,
         root: Tid,
     ) -> Self {
-        let first = Task { space: None, stage: Stage::Running, paused: 0, pidfd: None };
-        Follower {
+        let mut follower = Follower {
             options,
             observer,
             facilities,
-            tasks: HashMap::from([(root, first)]),
+            tasks: HashMap::from([(root, Task::new(None))]),
             spaces: HashMap::new(),
             files: Files::new(),
             stacks: Stacks::new(options.stack_depth),
@@ -108,30 +109,16 @@ impl<'a> Follower<'a> {
             started: false,
             exit: None,
             has_others: false,
-            descriptors: u64::MAX,
+            descriptors: sys::raise_descriptor_limit(),
             hurry: false,
             attached: None,
             wishes: 0,
             told_children: false,
             ending: false,
             peak: Peak::new(),
-        }
-    }
-
-    /// As [`new`](Self::new). Raises the limit of descriptors, which the program must not inherit,
-    /// and says which facilities are missing.
-    pub(super) fn started(
-        options: Options,
-        facilities: Facilities,
-        observer: &'a mut dyn Observer,
-        root: Tid,
-    ) -> Self {
-        let descriptors = sys::raise_descriptor_limit();
-        let mut follower = Follower::new(options, facilities, observer, root);
-        follower.descriptors = descriptors;
-        for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
-            follower.notice(text);
-        }
+        };
+        facilities.notices().into_iter().for_each(|text| follower.notice(text));
+        facilities::unchecked().iter().for_each(|text| follower.notice(text));
         follower
     }
 
@@ -321,8 +308,7 @@ impl<'a> Follower<'a> {
                 "a process was killed while it forked; its child is not followed until its next \
                  execve",
             );
-            self.tasks
-                .insert(tid, Task { space: None, stage: Stage::Running, paused: 0, pidfd: None });
+            self.tasks.insert(tid, Task::new(None));
             self.go_on(tid, signal);
         }
     }

@@ -9,6 +9,7 @@ use std::{fs, io, ops::Range, str::FromStr};
 use vma::VmFlags;
 
 use super::sys::Tid;
+use crate::listing::Line;
 
 /// One VMA, as in smaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,25 +28,10 @@ pub(super) struct Area {
     pub(super) name: String,
 }
 
-/// Parses the first line of a VMA, which is its line in the listing: `start-end perms offset
-/// major:minor inode name`.
+/// The VMA with this line in the listing, which is its first one in smaps. Its flags are not known.
 pub(super) fn head(line: &str) -> Option<Area> {
-    let mut rest = line;
-    let mut field = || {
-        let (field, tail) = rest.split_once(' ').unwrap_or((rest, ""));
-        rest = tail;
-        field
-    };
-    let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-    let (start, end) = field().split_once('-')?;
-    let range = hex(start)?..hex(end)?;
-    let _permissions = field();
-    let offset = hex(field())?;
-    let (major, minor) = field().split_once(':')?;
-    let dev = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode = field().parse().ok()?;
-    let name = rest.trim_start_matches(' ').to_owned();
-    Some(Area { range, flags: VmFlags::empty(), offset, dev, inode, name })
+    let Line { range, offset, dev, inode, name, .. } = Line::parse(line)?;
+    Some(Area { range, flags: VmFlags::empty(), offset, dev, inode, name: name.to_owned() })
 }
 
 /// The flags in a `VmFlags:` line, and the number of unknown names.

@@ -21,6 +21,7 @@ use super::{
     watch,
 };
 use crate::{
+    listing::Line,
     observer::Event,
     record::{FileKind, InitialVma, Listing, MmId, Record},
     span::Span,
@@ -41,7 +42,7 @@ impl Follower<'_> {
             },
             None => (None, None),
         };
-        let mut newborn = Task { space: None, stage: Stage::Fresh, paused: 0, pidfd: None };
+        let mut newborn = Task { stage: Stage::Fresh, ..Task::new(None) };
         if let Some(mm) = space {
             // The filter stops each clone that copies. So one that was not stopped shares.
             let told =
@@ -119,12 +120,7 @@ impl Follower<'_> {
     /// another id, which it lost together with its siblings.
     pub(super) fn on_exec(&mut self, pid: Tid) {
         let former = ptrace::message(pid).map_or(pid, |former| former as Tid);
-        let mut task = self.tasks.remove(&former).unwrap_or(Task {
-            space: None,
-            stage: Stage::Running,
-            paused: 0,
-            pidfd: None,
-        });
+        let mut task = self.tasks.remove(&former).unwrap_or_else(|| Task::new(None));
         // A pidfd belongs to the thread's former id.
         task.pidfd = None;
         let old = task.space.take();
@@ -273,7 +269,7 @@ impl Follower<'_> {
             };
             self.observer.record(Record::Vma(vma), None);
         }
-        text.ok()?.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
+        text.ok()?.lines().last().filter(|line| Line::is_vsyscall(line)).map(str::to_owned)
     }
 
     /// A thread is about to end. Its memory still exists.

@@ -245,7 +245,7 @@ fn run_with<S: AsRef<OsStr>>(
     }
     let has_others = sys::ptrace::has_children();
     let mut child = spawn::spawn(&words, &filter::build())?;
-    let mut follower = Follower::started(options, facilities, observer, child.pid);
+    let mut follower = Follower::new(options, facilities, observer, child.pid);
     follower.has_others = has_others;
     let start = |cause| Error::Follow { doing: "starting to follow it", cause };
     let beat = Heartbeat::start().map_err(start)?;

@@ -48,6 +48,13 @@ pub(super) struct Task {
     pub(super) pidfd: Option<OwnedFd>,
 }
 
+impl Task {
+    /// A thread that runs in this address space, if it is followed.
+    pub(super) fn new(space: Option<MmId>) -> Task {
+        Task { space, stage: Stage::Running, paused: 0, pidfd: None }
+    }
+}
+
 /// The stage of a thread in tracing.
 pub(super) enum Stage {
     /// Its parent's event announced it, and its own first event is still missing.

@@ -8,9 +8,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use vma::PAGE_SIZE;
-
-use crate::record::{Call, Op, StackId};
+use crate::{
+    record::{Call, Op, StackId},
+    span::Span,
+};
 
 /// The maps of an address space, by their starts.
 #[derive(Debug, Default)]
@@ -34,29 +35,23 @@ pub(super) struct Life {
     pub(super) stack: StackId,
 }
 
-fn pages(start: usize, length: usize) -> Range<usize> {
-    let length = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX & !4095);
-    start..start.saturating_add(length)
-}
-
 impl Lives {
     /// A call has changed the address space. Returns what has ended by it.
     pub(super) fn call(&mut self, call: &Call) -> Vec<Life> {
-        let Some(at) = call.at.filter(|_| !(-4095..0).contains(&call.result)) else {
-            return Vec::new();
-        };
+        let Some(at) = call.at.filter(|_| !call.failed()) else { return Vec::new() };
         let (args, result) = (call.args, call.result as usize);
         match call.op {
             Op::Mmap => {
-                let range = pages(result, args[1]);
+                let range = Span::of(result, args[1]).range();
                 let ended = self.end(range.clone(), at);
                 self.0.insert(range.start, Map { end: range.end, born: at, stack: call.stack });
                 ended
             }
-            Op::Munmap => self.end(pages(args[0], args[1]), at),
+            Op::Munmap => self.end(Span::of(args[0], args[1]).range(), at),
             Op::Mremap => {
-                let (old, new) = (pages(args[0], args[1]), pages(result, args[2]));
-                let first = self.cut(old.clone()).into_iter().next();
+                let [old, new] = [(args[0], args[1]), (result, args[2])]
+                    .map(|(start, length)| Span::of(start, length).range());
+                let first = self.cut(old).into_iter().next();
                 let ended = self.end(new.clone(), at);
                 let (born, stack) =
                     first.map_or((at, call.stack), |(_, map)| (map.born, map.stack));
@@ -113,10 +108,7 @@ mod tests {
     use super::*;
 
     fn call(at: u64, op: Op, args: &[usize], result: isize) -> Call {
-        let mut all = [0; 6];
-        all[..args.len()].copy_from_slice(args);
-        let stack = at as StackId;
-        Call { at: Some(at), stack, mm: 1, tid: 1, op, args: all, file: 0, memory: None, result }
+        Call { at: Some(at), stack: at as StackId, ..Call::new(1, 1, op, args, result) }
     }
 
     const K: usize = 4096;

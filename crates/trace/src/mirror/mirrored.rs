@@ -40,12 +40,14 @@ impl Mirrored {
     /// may fail.
     pub(super) fn tolerate(
         &self,
-        result: Result<(), vma::Error>,
+        result: Result<usize, vma::Error>,
         expected: impl Fn() -> Expected,
     ) -> Result<(), Expected> {
         match result {
-            Err(_) if self.tainted || self.doubt.is_some() => Ok(()),
-            result => result.map_err(|error| format!("{}: {error}", expected())),
+            Err(error) if !self.tainted && self.doubt.is_none() => {
+                Err(format!("{}: {error}", expected()))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -36,12 +36,13 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
+    abi::UFFDIO_API,
     record::{Call, Doubt, FileId, InitialVma, MmId, Op, Record},
     report::{Difference, Space as Figures, Summary},
 };
 use beside::Steps;
 pub use beside::{Alone, Beside};
-use calls::{Context, Ours, attach, bottom_up, perform};
+use calls::{Context, Ours, adopt_pkey, attach, bottom_up, perform};
 pub use file::File;
 use lives::Lives;
 pub(crate) use owners::Owner;
@@ -131,6 +132,36 @@ impl Mirror {
     /// A mirror without address spaces.
     pub fn new(profile: Profile) -> Self {
         Mirror::with_beside(profile, Alone)
+    }
+
+    /// For tests: address space 1 of process 7, with these anonymous VMAs.
+    #[cfg(test)]
+    fn of_vmas(vmas: &[(std::ops::Range<usize>, VmFlags)]) -> Mirror {
+        let mut mirror = Mirror::new(Profile::LINUX_6_18);
+        mirror.open_program(1, 7, vmas);
+        mirror
+    }
+
+    /// For tests: a process executes a program with these anonymous VMAs, whose heap and base are
+    /// below them.
+    #[cfg(test)]
+    fn open_program(&mut self, mm: MmId, tid: u32, vmas: &[(std::ops::Range<usize>, VmFlags)]) {
+        let exec = Record::Exec {
+            mm,
+            tid,
+            vmas: vmas.len(),
+            brk: 0x50_0000,
+            start_brk: 0x50_0000,
+            start_stack: 0x7fff_0000_0000,
+            mmap_base: 0x7000_0000_0000,
+            exe: "/x".into(),
+        };
+        self.apply(&exec, || None).unwrap();
+        for (range, flags) in vmas {
+            let (start, end, pgoff) = (range.start, range.end, range.start >> 12);
+            let vma = InitialVma { start, end, flags: *flags, pgoff, file: 0, name: None };
+            self.apply(&Record::Vma(vma), || None).unwrap();
+        }
     }
 }
 
@@ -346,14 +377,15 @@ impl<B: Beside> Mirror<B> {
         let merges = vma.flags.contains(VmFlags::MERGEABLE);
         let (pkey, exec_only) = (vma.flags.pkey(), vma.flags & VmFlags::ACCESS == VmFlags::EXEC);
         let adopt = |space: &mut Steps<'_>| {
-            space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
+            let adopted = space.step(Step::Adopt(whole));
+            adopted.map_err(|error| format!("a VMA that can be mapped: {error}"))?;
             if pkey != 0 {
-                space.adopt_pkey(pkey, exec_only);
+                adopt_pkey(space, pkey, exec_only);
             }
             if merges {
                 // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
                 // execve.
-                space.set_memory_merge(true).map_err(|error| error.to_string())?;
+                space.step(Step::SetMemoryMerge(true)).map_err(|error| error.to_string())?;
             }
             Ok(())
         };
@@ -401,14 +433,16 @@ impl<B: Beside> Mirror<B> {
         let reads_execute = self.personalities.reads_execute(call.tid);
         let mirrored = self.known(call.mm)?;
         let driver_flags = if call.op == Op::Mmap { mirrored.driver_flags.take() } else { None };
-        let failed = (-4095..0).contains(&call.result);
-        mirrored.figures.stats.call(call.op, failed);
+        mirrored.figures.stats.call(call.op, call.failed());
         mirrored.last_call = Some(call.clone());
         let brk = mirrored.space.get_mut().layout().brk;
         let ring = mirrored.destroyed_ring(call);
         let changed = std::mem::replace(&mut mirrored.reads_execute, reads_execute);
         if changed != reads_execute {
-            self.steps(call.mm, |space| space.set_read_implies_exec(reads_execute))?;
+            self.steps(call.mm, |space| {
+                // It cannot fail.
+                let _ = space.step(Step::SetReadImpliesExec(reads_execute));
+            })?;
         }
         let context = Context { file, driver_flags, features, ring };
         let (mirrored, (ours, took)) = self.steps(call.mm, |space| {
@@ -452,23 +486,24 @@ impl<B: Beside> Mirror<B> {
 
     /// The features of the userfaultfd that an ioctl acts on. Its UFFDIO_API requested them.
     fn features(&mut self, call: &Call) -> usize {
-        const UFFDIO_API: usize = 0xc018_aa3f;
         if call.op != Op::Ioctl {
             return 0;
         }
-        if let (UFFDIO_API, 0, Some([_, features, _])) = (call.args[1], call.result, call.memory) {
+        let request = call.args[1] as u32;
+        if let (UFFDIO_API, 0, Some([_, features, _])) = (request, call.result, call.memory) {
             self.userfaults.insert(call.args[0], features);
         }
         self.userfaults.get(&call.args[0]).copied().unwrap_or(0)
     }
 
     fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {
-        let (mirrored, result) = self.steps(mm, |space| space.first_write(addr))?;
+        let (mirrored, result) = self.steps(mm, |space| space.step(Step::FirstWrite(addr)))?;
         mirrored.tolerate(result, || format!("a VMA at {addr:x} to fault in"))
     }
 
     fn grow(&mut self, mm: MmId, end: usize, start: usize) -> Result<(), Expected> {
-        let (mirrored, result) = self.steps(mm, |space| space.grow_down(end, start))?;
+        let (mirrored, result) =
+            self.steps(mm, |space| space.step(Step::GrowDown { end, start }))?;
         mirrored
             .tolerate(result, || format!("a stack that ends at {end:x} and can grow to {start:x}"))
     }

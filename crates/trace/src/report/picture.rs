@@ -13,6 +13,7 @@ use super::{
     style::{Style, bytes, count},
     usage,
 };
+use crate::listing::Line;
 
 /// The purpose of a region, derived from its line in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,12 +89,8 @@ struct Region {
 
 impl Region {
     fn parse(line: &str) -> Option<Region> {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let (start, end) =
-            (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-        let access = words.next()?.as_bytes();
-        let name = words.nth(3).unwrap_or("");
+        let Line { range: Range { start, end }, rights, name, .. } = Line::parse(line)?;
+        let access = rights.as_bytes();
         let kind = match name {
             "[heap]" => VmaKind::Heap,
             "[stack]" => VmaKind::Stack,
@@ -161,7 +158,7 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
 /// The regions with their lines, in order.
 fn regions(portrait: &Portrait) -> impl Iterator<Item = (Region, &str)> {
     // The vsyscall page belongs to the kernel. The addresses below it are not free.
-    let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    let lines = portrait.listing.lines().filter(|line| !Line::is_vsyscall(line));
     let ranges = portrait.moment.as_ref().and_then(|moment| moment.resident.as_deref());
     lines.filter_map(move |line| {
         let region = Region::parse(line)?;

@@ -11,7 +11,10 @@ use super::{
     print::{FILE_KINDS, TIME},
     stacks::{self, STACK_OF},
 };
-use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record, StackId};
+use crate::{
+    listing::Line,
+    record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record, StackId},
+};
 
 /// Reads a trace, one record at a time. The first error is final.
 ///
@@ -133,7 +136,7 @@ impl<R: BufRead> Parser<R> {
             }
         }
         // The vsyscall page is no VMA: smaps does not flag it, so it has no `f` line.
-        let vmas = listing.lines.iter().filter(|line| !line.ends_with("[vsyscall]")).count();
+        let vmas = listing.lines.iter().filter(|line| !Line::is_vsyscall(line)).count();
         for left in (1..=vmas).rev() {
             let expected =
                 || format!("{left} more lines \"f START VMFLAGS\", one a VMA of the listing");
@@ -396,5 +399,5 @@ fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
         }
         None => hex(word).and_then(|value| isize::try_from(value).ok()),
     };
-    Ok(Call { at: None, stack: 0, mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
+    Ok(Call { file, memory, ..Call::new(mm, tid, op, &args, result.ok_or(RESULT)?) })
 }

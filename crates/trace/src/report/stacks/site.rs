@@ -152,22 +152,17 @@ impl Stacks {
         let sites = self.sites();
         let others = self.others();
         self.end = end;
-        let site = |(site, count): (Site, Count)| OwnerNow {
-            site: site.place,
-            by: site.via,
+        let owner = |(site, by, count): (String, Option<String>, Count)| OwnerNow {
+            site,
+            by,
             calls: count.calls,
             mapped: count.at_end,
             at_peak: count.at_peak,
         };
-        let others = ["execve", "(unknown)"].into_iter().zip(others);
-        let other = |(name, count): (&str, Count)| OwnerNow {
-            site: name.into(),
-            by: None,
-            calls: count.calls,
-            mapped: count.at_end,
-            at_peak: count.at_peak,
-        };
-        let all = sites.into_iter().map(site).chain(others.map(other));
+        let others = ["execve", "(unknown)"].map(String::from).into_iter().zip(others);
+        let others = others.map(|(name, count)| (name, None, count));
+        let sites = sites.into_iter().map(|(site, count)| (site.place, site.via, count));
+        let all = sites.chain(others).map(owner);
         let mut all: Vec<_> = all.filter(|one| one.mapped > 0 || one.at_peak > 0).collect();
         all.sort_by_key(|one| std::cmp::Reverse((one.mapped, one.at_peak)));
         all
