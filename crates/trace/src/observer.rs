@@ -9,7 +9,7 @@ use vma::VmFlags;
 
 use crate::{
     record::{FileId, MmId, Record},
-    report::{Moment, Usage},
+    report::{ResidentSet, Usage},
 };
 
 /// A VMA as the kernel describes it, without its name.
@@ -67,7 +67,7 @@ pub enum Wanted {
     Growing,
 }
 
-/// What an observer is told besides the records.
+/// Reports to an observer other than records.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// All records of the newest call were reported. It may be left out, and is for observers that
@@ -98,14 +98,14 @@ pub enum Event<'a> {
     Peak {
         /// The address space.
         mm: MmId,
-        /// What is resident.
-        moment: Moment,
+        /// The resident pages.
+        moment: ResidentSet,
     },
-    /// What an address space used of the machine's memory, right before it ends.
+    /// The memory of the machine that an address space uses, right before it ends.
     Used {
         /// The address space.
         mm: MmId,
-        /// What it used.
+        /// The use.
         usage: Usage,
     },
     /// A process is not followed, or no longer. It runs on, and its calls are not reported.
@@ -185,8 +185,8 @@ pub trait Observer {
         None
     }
 
-    /// Whether names of functions shall be reported while the program runs, besides at the end. It
-    /// is asked every few milliseconds.
+    /// Whether names of functions shall be reported while the program runs, and not only at the
+    /// end. It is asked every few milliseconds.
     fn wants_names(&mut self) -> bool {
         false
     }

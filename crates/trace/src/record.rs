@@ -216,12 +216,12 @@ impl Doubt {
         }
     }
 
-    /// An explanation for the user of what a later difference means.
+    /// An explanation of a later difference, for the user.
     pub fn explain(self) -> &'static str {
         match self {
             Doubt::Touch => {
-                "a difference is not counted as a mismatch: a thread first wrote to memory beside \
-                 another thread's call while that call was made, and their order is unknown"
+                "a difference is not counted as a mismatch: a thread first wrote to memory next to \
+                 the range of another thread's call during the call, and their order is unknown"
             }
             Doubt::Overlap => {
                 "a difference is not counted as a mismatch: several threads made memory calls at \

@@ -1,4 +1,4 @@
-//! How a source gets its memory: the tables for its frames, and the frames themselves, range by range.
+//! The set-up of a source: memory for its tables, and the frames themselves, range by range.
 
 use super::accounts::Freed;
 use super::buddy::Buddy;

@@ -45,10 +45,10 @@ use super::{
     follower::Follower,
     sys::{
         self, Tid,
-        beat::{Forwarding, Heartbeat},
+        heartbeat::{Forwarding, Heartbeat},
         ptrace::{self, CallStop, Resume, Status},
     },
-    table::{Stage, Task},
+    tasks::{Task, TaskStage},
 };
 use crate::{
     observer::Observer,
@@ -64,7 +64,7 @@ const LAST: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(200);
 
-/// What is special about a program that ran already.
+/// The state of a program that ran already, which a new one does not have.
 pub(super) struct Attached {
     /// The filter, which is run here.
     filter: Vec<libc::sock_filter>,
@@ -279,7 +279,7 @@ impl Follower<'_> {
             }
         }
         stopped.extend(self.early.keys().map(|&tid| (tid, 0)));
-        let held = self.tasks.iter().filter(|(_, task)| matches!(task.stage, Stage::Held(_)));
+        let held = self.tasks.iter().filter(|(_, task)| matches!(task.stage, TaskStage::Held(_)));
         stopped.extend(held.map(|(&tid, _)| (tid, 0)));
         late.extend(
             self.tasks

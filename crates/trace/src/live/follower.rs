@@ -16,10 +16,10 @@ use super::{
     stacks::Stacks,
     sys::{
         self, Tid,
-        beat::{self, Forwarding, Heartbeat},
+        heartbeat::{self, Forwarding, Heartbeat},
         ptrace::{self, Resume, Status},
     },
-    table::{Overhead, Space, Stage, Task},
+    tasks::{Overhead, Space, Task, TaskStage},
     userfault::Userfault,
 };
 use crate::{
@@ -132,7 +132,7 @@ impl<'a> Follower<'a> {
         loop {
             if fast != self.hurry {
                 fast = self.hurry;
-                let period = if fast { beat::SOON } else { beat::PERIOD };
+                let period = if fast { heartbeat::SOON } else { heartbeat::PERIOD };
                 beat.every(period).map_err(|cause| Error::Follow { doing: "timing", cause })?;
             }
             if self.attached.as_ref().is_some_and(|attached| attached.left) {
@@ -148,7 +148,7 @@ impl<'a> Follower<'a> {
                     self.timed.take_if(|(other, _)| *other != tid);
                     self.event(tid, status);
                     // A beat that comes between two waits is lost.
-                    if self.beaten.elapsed() > 2 * beat::PERIOD {
+                    if self.beaten.elapsed() > 2 * heartbeat::PERIOD {
                         self.beat(forwarding);
                     }
                 }
@@ -196,8 +196,8 @@ impl<'a> Follower<'a> {
                 self.early.insert(tid, (Instant::now(), signal));
             }
             Some(task) => {
-                if matches!(task.stage, Stage::Fresh) {
-                    task.stage = Stage::Running;
+                if matches!(task.stage, TaskStage::Fresh) {
+                    task.stage = TaskStage::Running;
                 }
                 self.go_on(tid, signal);
             }
@@ -254,7 +254,7 @@ impl<'a> Follower<'a> {
 
     fn on_gone(&mut self, tid: Tid, exit: Exit) {
         if tid == self.root {
-            beat::program_ended(tid);
+            heartbeat::program_ended(tid);
             self.exit = Some(exit);
         }
         self.early.remove(&tid);

@@ -111,7 +111,7 @@ pub(super) fn text(bytes: Vec<u8>) -> String {
 
 /// The marks of an address space in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct SegmentStarts {
     /// The start of the heap.
     pub(super) start_brk: usize,
     /// The start of the main stack.
@@ -126,12 +126,12 @@ pub(super) fn stat_field<T: FromStr>(stat: &str, n: usize) -> Option<T> {
 }
 
 /// The marks in the text of stat.
-fn marks_in(stat: &str) -> Option<Marks> {
-    Some(Marks { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
+fn marks_in(stat: &str) -> Option<SegmentStarts> {
+    Some(SegmentStarts { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
 }
 
 /// The marks of the address space of `tid`.
-pub(super) fn marks(tid: Tid) -> io::Result<Marks> {
+pub(super) fn marks(tid: Tid) -> io::Result<SegmentStarts> {
     let stat = proc_text(tid, "stat")?;
     marks_in(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has too few fields"))
 }
@@ -203,7 +203,7 @@ VmFlags: ex
     fn stat_is_read_past_any_name() {
         let fields: Vec<String> = (3..=52).map(|n| (n * 10).to_string()).collect();
         let stat = format!("7 (a) b) {}", fields.join(" "));
-        assert_eq!(marks_in(&stat), Some(Marks { start_brk: 470, start_stack: 280 }));
+        assert_eq!(marks_in(&stat), Some(SegmentStarts { start_brk: 470, start_stack: 280 }));
         assert_eq!(marks_in("7 (a) 1 2"), None);
     }
 }

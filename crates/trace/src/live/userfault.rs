@@ -12,7 +12,7 @@ use vma::VmFlags;
 use super::{
     follower::Follower,
     sys::{self, Tid},
-    table::Load,
+    tasks::EntryData,
 };
 use crate::{
     abi::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER},
@@ -86,21 +86,21 @@ pub(super) fn fills(request: usize) -> bool {
 
 impl Follower<'_> {
     /// Reads the arguments of a request from memory, and reports the first writes that affect it.
-    pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> Load {
+    pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> EntryData {
         let words = match args[1] as u32 {
             UFFDIO_API => {
                 sys::read_words::<2>(tid, args[2]).map(|[api, features]| [api, features, 0])
             }
             UFFDIO_REGISTER => sys::read_words::<3>(tid, args[2]),
             UFFDIO_UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
-            _ => return Load::None,
+            _ => return EntryData::None,
         };
-        let Ok(words) = words else { return Load::Memory([0; 3]) };
+        let Ok(words) = words else { return EntryData::Memory([0; 3]) };
         if args[1] as u32 != UFFDIO_API {
             let served = self.userfault(mm, tid, args[0]).mm;
             self.tell_touches(served, tid, Span::of(words[0], words[1]));
         }
-        Load::Memory(words)
+        EntryData::Memory(words)
     }
 
     /// The userfaultfd behind a descriptor of `tid`. An unknown one was made by a fork if there is
@@ -112,7 +112,7 @@ impl Follower<'_> {
         if let Some(&known) = self.userfaults.get(&inode) {
             return known;
         }
-        let unused = |space: &&mut super::table::Space| space.watchers.iter().any(|w| w.inode == 0);
+        let unused = |space: &&mut super::tasks::Space| space.watchers.iter().any(|w| w.inode == 0);
         let mut spaces: Vec<_> = self.spaces.iter_mut().collect();
         spaces.sort_unstable_by_key(|(mm, _)| **mm);
         let child = spaces.into_iter().find(|(_, space)| unused(space));

@@ -8,9 +8,9 @@ use vma::{
 };
 
 use super::{
-    Engine, Step,
-    beside::Steps,
+    Engine, SpaceChange,
     file::{File, HUGE_PAGE},
+    shadow::SpaceWriter,
 };
 use crate::{
     abi::*,
@@ -25,7 +25,7 @@ const RESTARTS: isize = -512;
 
 /// The outcome of a call on our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ours {
+pub(super) enum OurOutcome {
     /// This result. The kernel's must equal it.
     Result(isize),
     /// This address, chosen by the rules. The kernel's must equal it.
@@ -34,8 +34,8 @@ pub(super) enum Ours {
     Unknown,
 }
 
-/// The data that a call needs besides its arguments.
-pub(super) struct Context {
+/// The data that a call needs in addition to its arguments.
+pub(super) struct CallContext {
     pub(super) file: Option<File>,
     pub(super) driver_flags: Option<VmFlags>,
     /// ioctl: the userfaultfd's features.
@@ -44,8 +44,8 @@ pub(super) struct Context {
     pub(super) ring: Option<usize>,
 }
 
-fn outcome(result: Result<usize, vma::Error>) -> Ours {
-    Ours::Result(result.map_or_else(errno, |address| address as isize))
+fn outcome(result: Result<usize, vma::Error>) -> OurOutcome {
+    OurOutcome::Result(result.map_or_else(errno, |address| address as isize))
 }
 
 fn errno(error: vma::Error) -> isize {
@@ -55,113 +55,120 @@ fn errno(error: vma::Error) -> isize {
 /// Carries out the call. If the kernel refused it for a reason that VMAs do not show (a limit, a
 /// privilege, a missing facility), nothing is done. If the kernel stopped half-way, our rules stop
 /// at the same place.
-pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
+pub(super) fn perform(
+    space: &mut SpaceWriter<'_>,
+    call: &Call,
+    context: CallContext,
+) -> OurOutcome {
     let [addr, len, c, d, ..] = call.args;
     let kernel = call.result;
-    let step = match call.op {
+    let change = match call.op {
         Op::Mmap => return mmap(space, call, context),
         Op::Munmap if call.failed() && !(kernel == EPERM && has_sealed(space, addr, len)) => {
-            return Ours::Unknown;
+            return OurOutcome::Unknown;
         }
-        Op::Munmap => Step::Munmap { addr, len },
+        Op::Munmap => SpaceChange::Munmap { addr, len },
         Op::Mprotect | Op::PkeyMprotect => {
             let pkey = (call.op == Op::PkeyMprotect && d as i32 != -1).then_some(d as u8);
             if let (Some(key), 0 | ENOMEM | EACCES | EPERM) = (pkey, kernel) {
                 adopt_pkey(space, key, false);
             }
             match kernel {
-                ENOMEM if !has_hole(space, addr, len) => return Ours::Unknown,
-                0 | ENOMEM | EACCES | EPERM => Step::Mprotect { addr, len, prot: c as u32, pkey },
-                _ => return Ours::Unknown,
+                ENOMEM if !has_hole(space, addr, len) => return OurOutcome::Unknown,
+                0 | ENOMEM | EACCES | EPERM => {
+                    SpaceChange::Mprotect { addr, len, prot: c as u32, pkey }
+                }
+                _ => return OurOutcome::Unknown,
             }
         }
         Op::Mremap => return mremap(space, call),
-        Op::Brk if kernel as usize == addr => Step::Brk(addr),
+        Op::Brk if kernel as usize == addr => SpaceChange::Brk(addr),
         Op::Madvise => match (Advice::from_number(c as u32), kernel) {
             // Refused because of pages, which the mirror does not know.
-            (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => return Ours::Unknown,
-            (Some(advice), 0 | ENOMEM) => Step::Madvise { addr, len, advice },
+            (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => return OurOutcome::Unknown,
+            (Some(advice), 0 | ENOMEM) => SpaceChange::Madvise { addr, len, advice },
             (Some(advice), EINVAL | EPERM) if space.refuses_advice(addr, len, advice) => {
-                Step::Madvise { addr, len, advice }
+                SpaceChange::Madvise { addr, len, advice }
             }
-            _ => return Ours::Unknown,
+            _ => return OurOutcome::Unknown,
         },
         Op::Mlock | Op::Mlock2 => {
             let on_fault = call.op == Op::Mlock2 && c & 1 != 0;
-            let lock = Step::Mlock { addr, len, on_fault };
+            let lock = SpaceChange::Mlock { addr, len, on_fault };
             match kernel {
                 // ENOMEM has two causes. Either RLIMIT_MEMLOCK refused the call at once, or all
                 // VMAs were locked and then a page could not be populated.
                 ENOMEM if has_hole(space, addr, len) || may_fail_to_fault(space, addr, len) => {
-                    let _ = space.step(lock);
-                    return Ours::Unknown;
+                    let _ = space.change(lock);
+                    return OurOutcome::Unknown;
                 }
                 0 | EAGAIN => lock,
-                _ => return Ours::Unknown,
+                _ => return OurOutcome::Unknown,
             }
         }
-        Op::Munlock if kernel == 0 || kernel == ENOMEM => Step::Munlock { addr, len },
+        Op::Munlock if kernel == 0 || kernel == ENOMEM => SpaceChange::Munlock { addr, len },
         // With MPOL_MF_MOVE, misplaced pages make the call fail after its change. Without it, the
         // call fails before.
         Op::Mbind if kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0 => {
-            let _ = space.step(mbind(call));
-            return Ours::Unknown;
+            let _ = space.change(mbind(call));
+            return OurOutcome::Unknown;
         }
         Op::Shmat if kernel == EPERM => return replace_sealed(space, len),
         Op::PkeyAlloc if !call.failed() => {
             adopt_pkey(space, kernel as u8, false);
-            return Ours::Unknown;
+            return OurOutcome::Unknown;
         }
         Op::Close => {
-            let closed = space.step(Step::CloseWatch(addr as u64));
-            return closed.map_or_else(|error| Ours::Result(errno(error)), |_| Ours::Unknown);
+            let closed = space.change(SpaceChange::CloseWatch(addr as u64));
+            return closed
+                .map_or_else(|error| OurOutcome::Result(errno(error)), |_| OurOutcome::Unknown);
         }
-        _ if kernel != 0 => return Ours::Unknown,
-        Op::Mlockall => Step::Mlockall(LockAll {
+        _ if kernel != 0 => return OurOutcome::Unknown,
+        Op::Mlockall => SpaceChange::Mlockall(LockAll {
             current: addr & 1 != 0,
             future: addr & 2 != 0,
             on_fault: addr & 4 != 0,
         }),
-        Op::Munlockall => Step::Munlockall,
+        Op::Munlockall => SpaceChange::Munlockall,
         Op::Mbind => mbind(call),
-        Op::SetMempolicyHomeNode => Step::SetHomeNode { addr, len, node: c as u32 },
-        Op::RemapFilePages => Step::RemapFilePages { addr, len, pgoff: d },
-        Op::Mseal => Step::Mseal { addr, len },
-        Op::Shmdt => Step::Shmdt(addr),
+        Op::SetMempolicyHomeNode => SpaceChange::SetHomeNode { addr, len, node: c as u32 },
+        Op::RemapFilePages => SpaceChange::RemapFilePages { addr, len, pgoff: d },
+        Op::Mseal => SpaceChange::Mseal { addr, len },
+        Op::Shmdt => SpaceChange::Shmdt(addr),
         Op::PkeyFree => {
             adopt_pkey(space, addr as u8, false);
-            Step::PkeyFree(addr as u8)
+            SpaceChange::PkeyFree(addr as u8)
         }
         Op::Prctl => return prctl(space, call),
         Op::Ioctl => match uffd_ioctl(call, context.features) {
-            Some(step) => step,
-            None => return Ours::Unknown,
+            Some(change) => change,
+            None => return OurOutcome::Unknown,
         },
         Op::IoDestroy => return io_destroy(space, addr, context.ring),
-        _ => return Ours::Unknown,
+        _ => return OurOutcome::Unknown,
     };
-    outcome(space.step(step))
+    outcome(space.change(change))
 }
 
 /// The kernel has this key. The session may have begun after its pkey_alloc.
-pub(super) fn adopt_pkey(space: &mut Steps<'_>, key: u8, exec_only: bool) {
+pub(super) fn adopt_pkey(space: &mut SpaceWriter<'_>, key: u8, exec_only: bool) {
     // It fails if the recorded kernel has no such key. Then nothing depends on it.
-    let _ = space.step(Step::AdoptPkey { key, exec_only });
+    let _ = space.change(SpaceChange::AdoptPkey { key, exec_only });
 }
 
-fn mmap(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
+fn mmap(space: &mut SpaceWriter<'_>, call: &Call, context: CallContext) -> OurOutcome {
     let [addr, len, prot, flags, _, offset] = call.args;
     let mut flags = MapFlags::from_bits_retain(flags as u32);
     let replaces = flags.contains(MapFlags::FIXED);
     if call.result == EPERM && replaces && has_sealed(space, addr, len) {
         // It failed at the unmap of its target.
-        return outcome(space.step(Step::Munmap { addr, len }));
+        return outcome(space.change(SpaceChange::Munmap { addr, len }));
     }
     if call.failed() {
         if replaces {
             refused_by_driver(space, call, flags);
         }
-        return Ours::Unknown;
+        return OurOutcome::Unknown;
     }
     let got = call.result as usize;
     let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
@@ -181,25 +188,25 @@ fn mmap(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
         driver_flags: context.driver_flags,
     };
     if fixed || unforeseeable {
-        return outcome(space.step(Step::Mmap(request)));
+        return outcome(space.change(SpaceChange::Mmap(request)));
     }
-    let ours = space.step(Step::Mmap(request.clone()));
+    let ours = space.change(SpaceChange::Mmap(request.clone()));
     if ours != Ok(got) {
         // Continue at the kernel's address, so that one wrong address does not make all later ones
         // wrong.
         if let Ok(addr) = ours {
-            let _ = space.step(Step::Munmap { addr, len });
+            let _ = space.change(SpaceChange::Munmap { addr, len });
         }
         let flags = flags | MapFlags::FIXED;
-        let _ = space.step(Step::Mmap(MapRequest { addr: got, flags, ..request }));
+        let _ = space.change(SpaceChange::Mmap(MapRequest { addr: got, flags, ..request }));
     }
-    Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
+    OurOutcome::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
 /// A fixed map that fails for lack of huge pages, or for MAP_SYNC that the file system does not
 /// support, has already unmapped its target. (Failures of other drivers are read from the kernel,
 /// see `settle`.)
-fn refused_by_driver(space: &mut Steps<'_>, call: &Call, flags: MapFlags) {
+fn refused_by_driver(space: &mut SpaceWriter<'_>, call: &Call, flags: MapFlags) {
     let [addr, len, ..] = call.args;
     let validates = flags.contains(MapFlags::SHARED_VALIDATE);
     let len = match call.result {
@@ -209,31 +216,31 @@ fn refused_by_driver(space: &mut Steps<'_>, call: &Call, flags: MapFlags) {
         }
         _ => return,
     };
-    let _ = space.step(Step::Munmap { addr, len });
+    let _ = space.change(SpaceChange::Munmap { addr, len });
 }
 
-fn mremap(space: &mut Steps<'_>, call: &Call) -> Ours {
+fn mremap(space: &mut SpaceWriter<'_>, call: &Call) -> OurOutcome {
     const MAYMOVE: usize = 1;
     const DONTUNMAP: usize = 4;
     let [addr, old_len, new_len, flags, new_addr, _] = call.args;
     let fixed = flags & MREMAP_FIXED != 0;
     match call.result {
-        EAGAIN => return Ours::Unknown,
+        EAGAIN => return OurOutcome::Unknown,
         // A signal came first, and the kernel repeats the call. The target may already be unmapped.
         RESTARTS => {
             if fixed {
-                let _ = space.step(Step::Munmap { addr: new_addr, len: new_len });
+                let _ = space.change(SpaceChange::Munmap { addr: new_addr, len: new_len });
             }
-            return Ours::Unknown;
+            return OurOutcome::Unknown;
         }
         // A limit, or no space. The kernel notices it before or after it unmaps the target.
-        ENOMEM => return Ours::Unknown,
+        ENOMEM => return OurOutcome::Unknown,
         // A driver may forbid splitting its VMAs, as perf does. Such a VMA may be in the source or
         // in the target.
-        EINVAL if meets_device(space, addr, old_len.max(new_len)) => return Ours::Unknown,
-        EINVAL if fixed && meets_device(space, new_addr, new_len) => return Ours::Unknown,
+        EINVAL if meets_device(space, addr, old_len.max(new_len)) => return OurOutcome::Unknown,
+        EINVAL if fixed && meets_device(space, new_addr, new_len) => return OurOutcome::Unknown,
         EINVAL if flags & !(MAYMOVE | MREMAP_FIXED | DONTUNMAP) != 0 => {
-            return Ours::Result(EINVAL);
+            return OurOutcome::Result(EINVAL);
         }
         _ => {}
     }
@@ -248,10 +255,10 @@ fn mremap(space: &mut Steps<'_>, call: &Call) -> Ours {
     if !fixed && bottom_up(space) && call.result >= 0 && call.result as usize != addr {
         // This address cannot be predicted. Move to the kernel's address.
         let there = RemapRequest { fixed: Some(call.result as usize), ..request };
-        return outcome(space.step(Step::Mremap(there)));
+        return outcome(space.change(SpaceChange::Mremap(there)));
     }
-    match space.step(Step::Mremap(request)) {
-        Ok(to) if !fixed && to != addr => Ours::Address(to),
+    match space.change(SpaceChange::Mremap(request)) {
+        Ok(to) if !fixed && to != addr => OurOutcome::Address(to),
         result => outcome(result),
     }
 }
@@ -261,7 +268,7 @@ pub(super) fn bottom_up(space: &Writer<'_, File, Engine>) -> bool {
     space.layout().mmap_base == 0
 }
 
-fn mbind(call: &Call) -> Step<File> {
+fn mbind(call: &Call) -> SpaceChange<File> {
     const DEFAULT: u32 = 0;
     const PREFERRED: u32 = 1;
     const LOCAL: u32 = 4;
@@ -277,31 +284,31 @@ fn mbind(call: &Call) -> Step<File> {
         PREFERRED if nodes == 0 => Some(Policy { mode: LOCAL, nodes: 0, home: None }),
         _ => Some(Policy { mode, nodes, home: None }),
     };
-    Step::Mbind { addr, len, policy }
+    SpaceChange::Mbind { addr, len, policy }
 }
 
-fn prctl(space: &mut Steps<'_>, call: &Call) -> Ours {
+fn prctl(space: &mut SpaceWriter<'_>, call: &Call) -> OurOutcome {
     const PR_SET_MEMORY_MERGE: usize = 67;
     let [option, arg, value, ..] = call.args;
     match option {
-        PR_SET_MEMORY_MERGE => return outcome(space.step(Step::SetMemoryMerge(arg != 0))),
+        PR_SET_MEMORY_MERGE => return outcome(space.change(SpaceChange::SetMemoryMerge(arg != 0))),
         PR_SET_MM => {
             let mut layout = space.layout();
             match arg {
                 PR_SET_MM_START_STACK => layout.start_stack = value,
                 PR_SET_MM_START_BRK => layout.start_brk = value,
                 PR_SET_MM_BRK => layout.brk = value,
-                _ => return Ours::Unknown,
+                _ => return OurOutcome::Unknown,
             }
             // It cannot fail.
-            let _ = space.step(Step::SetLayout(layout));
+            let _ = space.change(SpaceChange::SetLayout(layout));
         }
         _ => {}
     }
-    Ours::Unknown
+    OurOutcome::Unknown
 }
 
-fn uffd_ioctl(call: &Call, features: usize) -> Option<Step<File>> {
+fn uffd_ioctl(call: &Call, features: usize) -> Option<SpaceChange<File>> {
     const EVENT_FORK: usize = 1 << 1;
     const EVENT_REMAP: usize = 1 << 2;
     const MODES: [(usize, VmFlags); 3] =
@@ -316,39 +323,39 @@ fn uffd_ioctl(call: &Call, features: usize) -> Option<Step<File>> {
                 follows_fork: features & EVENT_FORK != 0,
                 follows_remap: features & EVENT_REMAP != 0,
             };
-            Some(Step::Watch { addr, len, modes, uffd })
+            Some(SpaceChange::Watch { addr, len, modes, uffd })
         }
-        UFFDIO_UNREGISTER => Some(Step::Unwatch { addr, len }),
+        UFFDIO_UNREGISTER => Some(SpaceChange::Unwatch { addr, len }),
         _ => None,
     }
 }
 
 /// Unmaps the whole original range of the aio ring at `addr`, even if parts of it were changed or
 /// replaced.
-fn io_destroy(space: &mut Steps<'_>, addr: usize, known: Option<usize>) -> Ours {
+fn io_destroy(space: &mut SpaceWriter<'_>, addr: usize, known: Option<usize>) -> OurOutcome {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
     let mapped = || space.area_at(addr).and_then(size);
-    let Some(len) = known.or_else(mapped) else { return Ours::Unknown };
-    match space.step(Step::Munmap { addr, len }) {
+    let Some(len) = known.or_else(mapped) else { return OurOutcome::Unknown };
+    match space.change(SpaceChange::Munmap { addr, len }) {
         // Linux ignores a failed unmap here.
-        Err(vma::Error::Sealed) => Ours::Unknown,
+        Err(vma::Error::Sealed) => OurOutcome::Unknown,
         result => outcome(result),
     }
 }
 
 /// SHM_REMAP over a sealed VMA, as in mmap. The size is unknown, but it reached the first sealed
 /// VMA.
-fn replace_sealed(space: &mut Steps<'_>, addr: usize) -> Ours {
+fn replace_sealed(space: &mut SpaceWriter<'_>, addr: usize) -> OurOutcome {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
     match sealed {
-        Some(area) => outcome(space.step(Step::Munmap { addr, len: area.end - addr })),
-        None => Ours::Unknown,
+        Some(area) => outcome(space.change(SpaceChange::Munmap { addr, len: area.end - addr })),
+        None => OurOutcome::Unknown,
     }
 }
 
 /// shmat of a segment. The kernel's VMA shows its size. Returns our result.
 pub(super) fn attach(
-    space: &mut Steps<'_>,
+    space: &mut SpaceWriter<'_>,
     &[_, addr, flags, ..]: &[usize; 6],
     vma: &InitialVma,
     segment: File,
@@ -371,7 +378,7 @@ pub(super) fn attach(
         replace: flags & SHM_REMAP != 0,
         round: flags & SHM_RND != 0,
     };
-    space.step(Step::Shmat(request)).map_or_else(errno, |addr| addr as isize)
+    space.change(SpaceChange::Shmat(request)).map_or_else(errno, |addr| addr as isize)
 }
 
 /// The VMAs that a range meets; none if it wraps, which the kernel refuses.

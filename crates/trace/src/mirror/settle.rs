@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use vma::{VmFlags, Vma};
 
-use super::{Beside, Expected, Mirror, Step, file::File};
+use super::{Expected, Mirror, Shadow, SpaceChange, file::File};
 use crate::{
     abi::{EINVAL, ENOMEM, MAP_FIXED, MREMAP_FIXED, SHM_REMAP},
     record::{Call, MmId, Op, Record},
@@ -107,7 +107,7 @@ impl Mirror {
     }
 }
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Gives a range the kernel's state.
     pub(super) fn settle(
         &mut self,
@@ -117,7 +117,7 @@ impl<B: Beside> Mirror<B> {
         flags: Option<VmFlags>,
     ) -> Result<(), Expected> {
         let (mirrored, result) =
-            self.steps(mm, |space| space.step(Step::Settle { start, end, flags }))?;
+            self.change_space(mm, |space| space.change(SpaceChange::Settle { start, end, flags }))?;
         // If nothing was mapped before, nothing can be derived. The next listing shows the
         // difference.
         match result {

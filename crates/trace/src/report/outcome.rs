@@ -1,4 +1,4 @@
-//! What the calls of one kind came to: their bytes, and their errors.
+//! The outcome of the calls of one kind: their bytes, and their errors.
 
 use std::collections::BTreeMap;
 

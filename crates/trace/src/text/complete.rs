@@ -1,4 +1,5 @@
-//! Checks that a trace is complete: what it introduces, what it announces, and what has not ended.
+//! Checks that a trace is complete: all that it refers to was introduced, all that it announces
+//! has come, and all that began has ended.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -5,7 +5,7 @@
 //! kernel requires that only the attaching thread waits and resumes, so the process table never
 //! leaves its thread.
 
-pub(super) mod beat;
+pub(super) mod heartbeat;
 mod inherited;
 pub(super) mod pages;
 pub(super) mod ptrace;

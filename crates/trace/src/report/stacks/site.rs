@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Count, Function, Owned, Stacks};
+use super::{Function, Owned, SiteCounts, Stacks};
 use crate::{record::Op, report::OwnerNow};
 
 /// A place that makes one kind of call.
@@ -152,7 +152,7 @@ impl Stacks {
         let sites = self.sites();
         let others = self.others();
         self.end = end;
-        let owner = |(site, by, count): (String, Option<String>, Count)| OwnerNow {
+        let owner = |(site, by, count): (String, Option<String>, SiteCounts)| OwnerNow {
             site,
             by,
             calls: count.calls,
@@ -169,8 +169,8 @@ impl Stacks {
     }
 
     /// The call sites with their counts. The sum is that of all calls.
-    pub(crate) fn sites(&self) -> BTreeMap<Site, Count> {
-        let mut sites = BTreeMap::<Site, Count>::new();
+    pub(crate) fn sites(&self) -> BTreeMap<Site, SiteCounts> {
+        let mut sites = BTreeMap::<Site, SiteCounts>::new();
         for (id, op, count) in self.counts() {
             let functions: Vec<Function<'_>> =
                 self.stack(id).map(|stack| self.functions(stack).collect()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vma::{MappedFile, VmFlags, Vma};
 
-use super::{Beside, Mirror, file::File};
+use super::{Mirror, Shadow, file::File};
 use crate::{observer::KernelVma, record::MmId};
 
 /// Whether the VMA is as the kernel describes it.
@@ -20,7 +20,7 @@ fn is_same(range: &Range<usize>, vma: &Vma<File>, kernel: &KernelVma) -> bool {
         && (offset, dev, inode) == (kernel.offset, kernel.dev, kernel.inode)
 }
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Whether our VMAs in a range and next to it are the kernel's, but for their names. O(VMAs
     /// there).
     pub fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {

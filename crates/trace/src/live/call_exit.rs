@@ -3,17 +3,17 @@
 use std::{os::fd::AsFd, time::Duration};
 
 use super::{
-    around::Changed,
     calls::{self, CallKind},
     files::{self, Identity},
     follower::Follower,
-    huge,
     image::Area,
+    neighbours::Changed,
     sys::{
         self, Tid,
         ptrace::{self},
     },
-    table::{Flight, Load, Space, Stage},
+    tasks::{CallInFlight, EntryData, Space, TaskStage},
+    tmpfs_huge,
 };
 use crate::{
     abi::MAP_HUGETLB,
@@ -30,17 +30,18 @@ impl Follower<'_> {
     pub(super) fn on_exit(&mut self, tid: Tid, timed: Option<Duration>) {
         let Some(task) = self.tasks.get_mut(&tid) else { return self.run(tid) };
         let space = task.space;
-        let Stage::Flying(flight) = std::mem::replace(&mut task.stage, Stage::Running) else {
+        let TaskStage::Flying(flight) = std::mem::replace(&mut task.stage, TaskStage::Running)
+        else {
             return self.run(tid);
         };
-        if let Load::Calibration = flight.load {
+        if let EntryData::Calibration = flight.load {
             self.overhead.sample(timed.unwrap_or_else(|| flight.since.elapsed()));
             return self.run(tid);
         }
         let Some(mm) = space else { return self.run(tid) };
         // Without a result, it was killed here. Its end is reported next and completes the call.
         let Ok(result) = ptrace::result(tid) else {
-            self.set_stage(tid, Stage::Flying(flight));
+            self.set_stage(tid, TaskStage::Flying(flight));
             return self.run(tid);
         };
         let memory = flight.call.memory().is_some();
@@ -78,7 +79,7 @@ impl Follower<'_> {
         &mut self,
         mm: MmId,
         tid: Tid,
-        flight: Flight,
+        flight: CallInFlight,
         result: isize,
         timed: Option<Duration>,
     ) {
@@ -95,19 +96,21 @@ impl Follower<'_> {
         let mut call = Call::new(mm, tid as u32, op, &args[..op.arity()], result);
         call.stack = flight.stack;
         match flight.load {
-            Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
-            Load::Memory(words) if op == Op::Prctl => return self.tell_marks(call, words, kernel),
-            Load::Memory(words) => {
+            EntryData::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
+            EntryData::Memory(words) if op == Op::Prctl => {
+                return self.tell_marks(call, words, kernel);
+            }
+            EntryData::Memory(words) => {
                 call.memory = Some(words);
                 if op == Op::Ioctl {
                     self.tell_userfault(&mut call, tid, words);
                 }
             }
-            Load::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
-            Load::None if op == Op::Mmap => {
+            EntryData::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
+            EntryData::None if op == Op::Mmap => {
                 call.file = self.mapped_file(tid, &call, Identity::Unique);
             }
-            Load::None | Load::Image(_) | Load::Calibration => {}
+            EntryData::None | EntryData::EndingSpace(_) | EntryData::Calibration => {}
         }
         if op == Op::Mmap {
             // A descriptor is an int. The upper half of the register does not matter.
@@ -197,7 +200,7 @@ impl Follower<'_> {
         if ranges.is_empty() {
             return;
         }
-        // What these calls change, such a comparison shows.
+        // Such a comparison shows the changes of these calls.
         let plain = matches!(op, Op::Mmap | Op::Munmap | Op::Mprotect | Op::Mremap);
         if plain && result < 0 && self.has_no_effect(mm, &ranges) {
             return;
@@ -273,7 +276,7 @@ impl Follower<'_> {
             _ if anonymous && call.args[3] & MAP_HUGETLB != 0 => {
                 Some((FileKind::Huge, true, false))
             }
-            _ if anonymous && huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
+            _ if anonymous && tmpfs_huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
             _ if anonymous => Some((FileKind::ShmAnon, true, false)),
             // Without a copy, a path that the tracer can open gives the same facts, except the
             // mode.

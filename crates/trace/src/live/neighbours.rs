@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::{calls, follower::Follower, sys::pages, table::Space};
+use super::{calls, follower::Follower, sys::pages, tasks::Space};
 use crate::{
     observer::KernelVma,
     record::{Call, MmId, Op},

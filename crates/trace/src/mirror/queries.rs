@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Mirror {
-    /// The VMAs that are wanted, and that overlap `around` or lie next to it.
+    /// The VMAs that are wanted, and that overlap `neighbours` or lie next to it.
     pub fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
         self.vmas_near(mm, around, |vma| {
             let untouched = vma.is_private() && !vma.is_faulted();
@@ -52,7 +52,7 @@ impl Mirror {
         Some(self.spaces.get_mut(&mm)?.size())
     }
 
-    /// What an address space used of the machine's memory.
+    /// The memory of the machine that an address space used.
     pub fn used(&mut self, mm: MmId, usage: Usage) {
         if let Some(mirrored) = self.spaces.get_mut(&mm) {
             mirrored.figures.stats.usage = usage;
