@@ -18,35 +18,28 @@ use crate::{Asid, CpuSet, Frame, VirtRange};
 /// // Nothing is checked, and nothing is done.
 /// Host.checker().check_tag_taken(Asid(1));
 /// ```
+#[allow(unused_variables, reason = "by default nothing is checked")]
 pub trait Checker {
     /// A range of addresses that was mapped before is reused. At this moment no CPU may hold a
     /// translation of it (I4). `space` is as in [`Flush::Range`](crate::Flush::Range).
     #[inline]
-    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
-        let _ = (space, range);
-    }
+    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {}
 
     /// A space loses its tag, which is active on no CPU. What CPUs have cached under it is void:
     /// each CPU that uses the tag again [activates](crate::Tlb::activate) it without `keep` first.
     #[inline]
-    fn check_tag_taken(&self, asid: Asid) {
-        let _ = asid;
-    }
+    fn check_tag_taken(&self, asid: Asid) {}
 
     /// A flush of a tag passes over CPUs that do not have it active. What they have cached under it
     /// is void, as for [`check_tag_taken`](Self::check_tag_taken).
     #[inline]
-    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
-        let _ = (cpus, asid);
-    }
+    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {}
 
     /// The page in `frame` is now in the constructed state of quicklist `list` (I6), and will be
     /// returned to that list in the same state. A checker remembers the words, and compares them
     /// whenever the page enters or leaves the list.
     #[inline]
-    fn note_constructed(&self, frame: Frame, list: u8) {
-        let _ = (frame, list);
-    }
+    fn note_constructed(&self, frame: Frame, list: u8) {}
 }
 
 /// That of a machine, if it has one.

@@ -157,6 +157,16 @@ fn interrupts() {
     }
 }
 
+/// Sends an interrupt to each of these CPUs.
+fn interrupt(sleeping: &CpuSet) {
+    let (world, _) = here();
+    for other in sleeping.iter().map(CpuId::index) {
+        // Release: pairs with the Acquire of `interrupts`.
+        world.sent[other].swap(true, Ordering::Release);
+        world.wake[other].notify();
+    }
+}
+
 fn poll() {
     let (world, _) = here();
     world.calls.poll(act);
@@ -185,17 +195,13 @@ fn call(targets: &[usize], sleeps: bool) {
         *count += 1;
         *count
     });
-    let interrupt = |sleeping: &CpuSet| {
-        for other in sleeping.iter().map(CpuId::index) {
-            // Release: pairs with the Acquire of `interrupts`.
-            world.sent[other].swap(true, Ordering::Release);
-            world.wake[other].notify();
-        }
+    let send = |sleeping: &CpuSet| {
+        interrupt(sleeping);
         while sleeps && world.handled[cpu].load(Ordering::Relaxed) != requests {
             world.wake[cpu].wait();
         }
     };
-    world.calls.call(&set, cpu, interrupt, act);
+    world.calls.call(&set, cpu, send, act);
     for other in targets {
         // SAFETY: the request was performed before. Loom checks that.
         let done = world.done[cpu][*other].with(|count| unsafe { *count });
@@ -286,20 +292,16 @@ fn within() {
         let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
         // SAFETY: as in `call`.
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
-        let interrupt = |sleeping: &CpuSet| {
+        let send = |sleeping: &CpuSet| {
             refused();
-            for other in sleeping.iter().map(CpuId::index) {
-                // Release: pairs with the Acquire of `interrupts`.
-                world.sent[other].swap(true, Ordering::Release);
-                world.wake[other].notify();
-            }
+            interrupt(sleeping);
             refused();
         };
         let acts = |caller| {
             refused();
             act(caller);
         };
-        world.calls.call(&set, cpu, interrupt, acts);
+        world.calls.call(&set, cpu, send, acts);
         // SAFETY: as in `call`.
         let done = world.done[cpu][1 - cpu].with(|count| unsafe { *count });
         assert_eq!(done, 1, "left == right: performed before the call returns");
@@ -323,14 +325,7 @@ fn withdraws() {
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
         // SAFETY: no CPU performs it any more. Loom checks that.
         world.done[cpu][1].with_mut(|count| unsafe { *count = 1 });
-        let send = |sleeping: &CpuSet| {
-            for other in sleeping.iter().map(CpuId::index) {
-                // Release: pairs with the Acquire of `interrupts`.
-                world.sent[other].swap(true, Ordering::Release);
-                world.wake[other].notify();
-            }
-        };
-        world.calls.call(&set, cpu, send, act);
+        world.calls.call(&set, cpu, interrupt, act);
         // SAFETY: as above.
         assert_eq!(world.done[cpu][1].with(|count| unsafe { *count }), 2);
     }

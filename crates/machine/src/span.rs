@@ -24,29 +24,22 @@ mod private {
     impl Sealed for crate::Frame {}
 }
 
-impl Point for VirtAddr {
-    const LAST: u64 = u64::MAX;
-    #[inline]
-    fn index(self) -> u64 {
-        self.get()
-    }
-    #[inline]
-    fn at(index: u64) -> Self {
-        VirtAddr::new(index)
-    }
+macro_rules! address {
+    ($($type:ty),*) => {$(
+        impl Point for $type {
+            const LAST: u64 = u64::MAX;
+            #[inline]
+            fn index(self) -> u64 {
+                self.get()
+            }
+            #[inline]
+            fn at(index: u64) -> Self {
+                <$type>::new(index)
+            }
+        }
+    )*};
 }
-
-impl Point for PhysAddr {
-    const LAST: u64 = u64::MAX;
-    #[inline]
-    fn index(self) -> u64 {
-        self.get()
-    }
-    #[inline]
-    fn at(index: u64) -> Self {
-        PhysAddr::new(index)
-    }
-}
+address!(VirtAddr, PhysAddr);
 
 impl Point for Frame {
     const LAST: u64 = Frame::LIMIT - 1;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trace::{
     mirror::Mirror,
     record::Record,
-    replay::{profile, replay, replay_beside},
+    replay::{profile, replay, replay_with_shadow},
     report::{Style, Summary, json, messages, mismatch, picture, tables},
     text::{Error, Parser},
 };
@@ -191,7 +191,7 @@ fn one(
     } else if options.what_if.is_empty() {
         replay(reader, &name)?
     } else {
-        let (summary, what_if) = replay_beside(reader, &name, WhatIf::new(&options.what_if))?;
+        let (summary, what_if) = replay_with_shadow(reader, &name, WhatIf::new(&options.what_if))?;
         asked.push((name, what_if.finish()));
         summary
     };

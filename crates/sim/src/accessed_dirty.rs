@@ -16,7 +16,6 @@ use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use machine::{EntryOp, Frame};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// By entry: the bits that hardware has changed, and the CPUs that have read the entry since.
 #[derive(Default)]
@@ -55,9 +54,7 @@ impl Sim {
         let lost = {
             let marks = &mut locked(&self.0.marks).0;
             let Some(mark) = marks.get_mut(&place) else { return };
-            // Relaxed: under the deterministic driver nothing else runs.
-            let word =
-                self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Relaxed));
+            let word = self.0.arena.load(table, index).unwrap_or(0);
             let here = 1 << cpu.id.index();
             match op {
                 EntryOp::CompareExchange(old, _) if old == word => drop(marks.remove(&place)),
@@ -79,9 +76,7 @@ impl Sim {
         };
         if lost != 0 {
             let found = Violation::LostMark { table, index, bits: lost };
-            let mut history = self.history_of(table);
-            history.extend(self.history_of_entry(table, index));
-            self.violation(found, history);
+            self.violation(found, self.history_of_place(table, index));
         }
     }
 }

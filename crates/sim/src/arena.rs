@@ -2,7 +2,7 @@
 
 use machine::{Frame, FrameRange};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory begins at 4 GiB, so that an address cut to 32 bits is noticed, and frame 0 is not memory.
 const FIRST: u64 = 1 << 20;
@@ -55,6 +55,12 @@ impl Arena {
         let index = self.index(frame)?;
         // SAFETY: within the mapping.
         Some(unsafe { self.base.add(index * 4096) })
+    }
+
+    /// The value of a word now, and with it what the CPU that stored it had made visible.
+    pub(crate) fn load(&self, frame: Frame, index: usize) -> Option<u64> {
+        // Acquire: pairs with the Release of the CPU that stored an entry, and linked its target.
+        self.word(frame, index).map(|word| word.load(Ordering::Acquire))
     }
 
     /// Word `index` of a frame, or of the block that begins there, as the hardware sees it. All of

@@ -22,7 +22,6 @@ use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::Translation;
 use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
-use std::sync::atomic::Ordering;
 
 /// The parts of a page's translation that break-before-make regards.
 #[derive(Clone, Copy)]
@@ -43,13 +42,8 @@ impl Sim {
         if !breaks || !self.0.config.arch.breaks_before_make() {
             return;
         }
-        let Owner::Table(level) =
-            self.0.frames.info(table).map_or(Owner::Free, |info| info.owner())
-        else {
-            return;
-        };
-        // Acquire: pairs with the Release of the CPU that stored the entry.
-        let old = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
+        let Owner::Table(level) = self.owner(table) else { return };
+        let old = self.0.arena.load(table, index).unwrap_or(0);
         let Some(new) = result(op, old) else { return };
         if !self.format().is_present(new) {
             return;
@@ -59,9 +53,8 @@ impl Sim {
             false => self.conflict_cached((table, index), new, level).map(Some),
         };
         if let Some(by) = by {
-            let mut history = self.history_of(table);
-            history.extend(self.history_of_entry(table, index));
-            self.violation(Violation::NotBroken { table, index, old, new, by }, history);
+            let found = Violation::NotBroken { table, index, old, new, by };
+            self.violation(found, self.history_of_place(table, index));
         }
     }
 
@@ -117,21 +110,15 @@ impl Sim {
     }
 
     fn same_contents(&self, one: Frame, other: Frame) -> bool {
-        (0..self.format().entries()).all(|index| {
-            let word = |frame| {
-                // Relaxed: nothing writes to these pages.
-                self.0.arena.word(frame, index).map(|word| word.load(Ordering::Relaxed))
-            };
-            word(one) == word(other)
-        })
+        (0..self.format().entries())
+            .all(|index| self.0.arena.load(one, index) == self.0.arena.load(other, index))
     }
 
     /// Whether all entries of two tables lead to the same places.
     fn alike(&self, one: Frame, other: Frame, level: u8) -> bool {
         (0..self.format().entries()).all(|index| {
-            // Acquire: as in `check_breaks`.
             let entry = |table| {
-                let value = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+                let value = self.0.arena.load(table, index)?;
                 let is_group = self.format().is_group(value, level);
                 Some((self.format().decode(value, level, index), is_group))
             };

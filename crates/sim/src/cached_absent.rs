@@ -22,7 +22,6 @@ use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use machine::{Asid, CpuId, EntryOp, Flush, Frame, Owner, VirtAddr, VirtRange};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::Ordering;
 
 /// A set of CPUs, by bits.
 type Cpus = u64;
@@ -54,10 +53,8 @@ impl Sim {
         if !self.0.config.caches_absent() {
             return;
         }
-        let owner = self.0.frames.info(table).map_or(Owner::Free, |info| info.owner());
-        let Owner::Table(level) = owner else { return };
-        // Acquire: pairs with the Release of the CPU that stored the entry.
-        let old = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
+        let Owner::Table(level) = self.owner(table) else { return };
+        let old = self.0.arena.load(table, index).unwrap_or(0);
         let Some(new) = result(op, old) else { return };
         let (format, unseen) = (self.format(), &mut *locked(&self.0.unseen));
         if let Entry::Table(next) = format.decode(new, level, index) {
@@ -82,8 +79,7 @@ impl Sim {
     }
 
     fn entry_now(&self, table: Frame, index: usize, level: u8) -> Option<(Entry, u64)> {
-        // Acquire: as in `note_valid`.
-        let value = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+        let value = self.0.arena.load(table, index)?;
         Some((self.format().decode(value, level, index), value))
     }
 
@@ -211,9 +207,8 @@ impl Sim {
             let index = self.format().index(at, level);
             let Some((found, value)) = self.entry_now(table, index, level) else { return };
             if self.format().is_present(value) && self.is_unseen(cpu, table, index) {
-                let mut history = self.history_of(table);
-                history.extend(self.history_of_entry(table, index));
-                self.violation(Violation::Unpublished { address: at, table, index }, history);
+                let found = Violation::Unpublished { address: at, table, index };
+                self.violation(found, self.history_of_place(table, index));
             }
             let Entry::Table(below) = found else { return };
             table = below;

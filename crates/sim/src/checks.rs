@@ -9,9 +9,9 @@ use crate::events::{Stamped, What};
 use crate::format::Entry;
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
-use crate::tlb::Upper;
+use crate::tlb::{Translation, Upper};
+use crate::walk::Leaf;
 use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
-use std::sync::atomic::Ordering;
 
 impl Sim {
     /// I3: checks a table before a walk of the hardware reads it. The walk was led there at
@@ -31,13 +31,8 @@ impl Sim {
         let same =
             self.0.table(table).is_some_and(|stamp| stamp.get().yes() && stamp.get().at() <= since);
         if owner != Owner::Table(level) || !same {
-            let found = Violation::NotATable {
-                table,
-                owner,
-                level: Some(level),
-                address: Some(at),
-                cached,
-            };
+            let (level, address) = (Some(level), Some(at));
+            let found = Violation::NotATable { table, owner, level, address, cached };
             let mut history = self.history_of(table);
             history.push(format!("the entry that led there was read at {since}"));
             self.violation(found, history);
@@ -49,13 +44,8 @@ impl Sim {
         if self.0.config.checks.tables {
             let owner = self.owner(table);
             if !matches!(owner, Owner::Table(_)) {
-                let found = Violation::NotATable {
-                    table,
-                    owner,
-                    level: None,
-                    address: None,
-                    cached: false,
-                };
+                let (level, address, cached) = (None, None, false);
+                let found = Violation::NotATable { table, owner, level, address, cached };
                 self.violation(found, self.history_of(table));
             }
         }
@@ -67,7 +57,7 @@ impl Sim {
         }
     }
 
-    fn owner(&self, frame: Frame) -> Owner {
+    pub(crate) fn owner(&self, frame: Frame) -> Owner {
         self.0.frames.info(frame).map_or(Owner::Free, |info| info.owner())
     }
 
@@ -146,7 +136,7 @@ impl Sim {
 
     fn check_not_cached(&self, frame: Frame, order: u8) {
         for cpu in &self.0.cpus {
-            let leads = |held: &&crate::tlb::Translation| {
+            let leads = |held: &&Translation| {
                 let (start, len) = (held.frame.number(), held.size.frames());
                 start < frame.number() + (1 << order) && frame.number() < start + len
             };
@@ -166,12 +156,7 @@ impl Sim {
             roots.into_iter().map(|root| (root, self.0.config.levels - 1)).collect();
         while let Some((table, level)) = open.pop() {
             for index in 0..self.format().entries() {
-                // Acquire: pairs with the Release of the CPU that linked the entry's target.
-                let Some(entry) =
-                    self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire))
-                else {
-                    break;
-                };
+                let Some(entry) = self.0.arena.load(table, index) else { break };
                 let (start, len) = match self.format().decode(entry, level, index) {
                     Entry::Absent | Entry::Malformed => continue,
                     Entry::Page(size, frame) => (frame.number(), size.frames()),
@@ -196,25 +181,12 @@ impl Sim {
             return;
         }
         for cpu in &self.0.cpus {
-            let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
-            let held = locked(&cpu.state)
-                .tlb
-                .iter()
-                .find(|held| ours(held.space) && held.overlaps(&range))
-                .copied();
-            if let Some(held) = held {
-                let found = Violation::ReusedEarly {
-                    range,
-                    by: cpu.id,
-                    page: held.page,
-                    frame: held.frame,
-                };
-                let mut history = self.history_of(held.frame);
+            if let Some(held) = cached(cpu, space, range).first() {
+                let Translation { page, frame, .. } = *held;
                 let root = locked(&cpu.state).root;
-                let leaf = root.and_then(|(root, _)| self.look(root, held.page));
-                history.extend(leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)));
-                history.push(format!("{} cached the translation at {}", cpu.id, held.since));
-                self.violation(found, history);
+                let leaf = root.and_then(|(root, _)| self.look(root, page));
+                let found = Violation::ReusedEarly { range, by: cpu.id, page, frame };
+                self.violation(found, self.history_of_cached(cpu, held, leaf.as_ref()));
             }
         }
     }
@@ -227,17 +199,7 @@ impl Sim {
     /// use the stale translation. `space` is as in [`Flush::Range`](machine::Flush::Range).
     pub fn check_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
-            let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
-            let held: Vec<_> = {
-                let state = locked(&cpu.state);
-                state
-                    .tlb
-                    .iter()
-                    .filter(|held| ours(held.space) && held.overlaps(&range))
-                    .copied()
-                    .collect()
-            };
-            for held in held {
+            for held in cached(cpu, space, range) {
                 let leaf = self.look(root, held.page);
                 let page = leaf.as_ref().and_then(|leaf| leaf.page);
                 let now = page.filter(|(.., rights)| held.rights.within(*rights));
@@ -253,18 +215,9 @@ impl Sim {
                     self.violation(Violation::OtherSize { page, by, held, now: size }, history);
                 }
                 if now != Some(held.frame) {
-                    let mut history = self.history_of(held.frame);
-                    history.extend(
-                        leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)),
-                    );
-                    history.push(format!("{} cached the translation at {}", cpu.id, held.since));
-                    let found = Violation::NotFlushed {
-                        page: held.page,
-                        by: cpu.id,
-                        frame: held.frame,
-                        now,
-                    };
-                    self.violation(found, history);
+                    let Translation { page, frame, .. } = held;
+                    let found = Violation::NotFlushed { page, by: cpu.id, frame, now };
+                    self.violation(found, self.history_of_cached(cpu, &held, leaf.as_ref()));
                 }
             }
         }
@@ -291,13 +244,8 @@ impl Sim {
             if now != Some(held.table) {
                 let mut history = self.history_of(held.table);
                 history.push(format!("{} cached the entry at {}", cpu.id, held.since));
-                let found = Violation::WayNotFlushed {
-                    start: held.start,
-                    level: held.level,
-                    by: cpu.id,
-                    table: held.table,
-                    now,
-                };
+                let Upper { start, level, table, .. } = held;
+                let found = Violation::WayNotFlushed { start, level, by: cpu.id, table, now };
                 self.violation(found, history);
             }
         }
@@ -348,26 +296,38 @@ impl Sim {
 
     pub(crate) fn history_of(&self, frame: Frame) -> Vec<String> {
         let mut lines = Vec::new();
-        for (stamp, what) in [(self.0.born(frame), "allocated"), (self.0.died(frame), "freed")] {
+        let table = self.0.table(frame);
+        let is_table = table.is_some_and(|table| table.get().yes());
+        let of_table = if is_table { "made a table" } else { "given up as a table" };
+        for (stamp, what) in
+            [(self.0.born(frame), "allocated"), (self.0.died(frame), "freed"), (table, of_table)]
+        {
             if let Some(stamp) = stamp.map(|stamp| stamp.get()).filter(|stamp| stamp.at() != 0) {
-                lines.push(format!(
-                    "frame {frame} was last {what} by {} at {}",
-                    stamp.cpu(),
-                    stamp.at()
-                ));
+                let (cpu, at) = (stamp.cpu(), stamp.at());
+                lines.push(format!("frame {frame} was last {what} by {cpu} at {at}"));
             }
         }
-        if let Some(table) =
-            self.0.table(frame).map(|table| table.get()).filter(|table| table.at() != 0)
-        {
-            let what = if table.yes() { "made a table" } else { "given up as a table" };
-            lines.push(format!(
-                "frame {frame} was last {what} by {} at {}",
-                table.cpu(),
-                table.at()
-            ));
-        }
         lines
+    }
+
+    /// The history of a table, and of an entry of it.
+    pub(crate) fn history_of_place(&self, table: Frame, index: usize) -> Vec<String> {
+        let mut history = self.history_of(table);
+        history.extend(self.history_of_entry(table, index));
+        history
+    }
+
+    /// The history of a cached translation, whose address leads to this entry now.
+    pub(crate) fn history_of_cached(
+        &self,
+        cpu: &Cpu,
+        held: &Translation,
+        leaf: Option<&Leaf>,
+    ) -> Vec<String> {
+        let mut history = self.history_of(held.frame);
+        history.extend(leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)));
+        history.push(format!("{} cached the translation at {}", cpu.id, held.since));
+        history
     }
 
     pub(crate) fn history_of_entry(&self, table: Frame, index: usize) -> Option<String> {
@@ -430,9 +390,13 @@ impl Sim {
             self.check_given_up(frame, Owner::Free);
             self.stamp_owner(frame, owner, Owner::Free);
         }
+        self.forget_block(frame, info.order());
+    }
+
+    fn forget_block(&self, frame: Frame, order: u8) {
         self.forget_constructed(frame);
-        self.forget_places(frame, info.order());
-        self.stamp(frame, info.order(), false);
+        self.forget_places(frame, order);
+        self.stamp(frame, order, false);
     }
 
     /// Called before the last pins of a block are dropped, if nothing else holds it.
@@ -447,12 +411,18 @@ impl Sim {
         if self.0.config.checks.freed_cached {
             self.check_not_cached(frame, info.order());
         }
-        self.forget_constructed(frame);
-        self.forget_places(frame, info.order());
-        self.stamp(frame, info.order(), false);
+        self.forget_block(frame, info.order());
     }
 
     pub(crate) fn refs_of(&self, frame: Frame) -> u32 {
         self.info(frame).map_or(0, |info| info.refs())
     }
+}
+
+/// The translations of addresses in a range that a CPU has cached, in a space or in all.
+fn cached(cpu: &Cpu, space: Option<Asid>, range: VirtRange) -> Vec<Translation> {
+    let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
+    let state = locked(&cpu.state);
+    let held = state.tlb.iter().filter(|held| ours(held.space) && held.overlaps(&range));
+    held.copied().collect()
 }

@@ -11,7 +11,6 @@ use crate::sim::{Sim, locked};
 use machine::{ENTRIES, Frame};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The contents of a page on a quicklist, by the index of the word.
 type Image = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
@@ -37,7 +36,7 @@ impl Sim {
     /// Remembers the current contents of the page.
     pub(crate) fn learn_constructed(&self, frame: Frame, list: u8) {
         let words = (0..self.words_of(frame)).filter_map(|index| {
-            let word = self.word_now(frame, index)?;
+            let word = self.0.arena.load(frame, index)?;
             (word != 0).then_some((index, word))
         });
         let learned = (list, words.collect());
@@ -52,11 +51,6 @@ impl Sim {
     /// The words of a page that begins at a frame: those of its block.
     fn words_of(&self, frame: Frame) -> usize {
         self.0.frames.info(frame).map_or(0, |info| ENTRIES << info.order())
-    }
-
-    fn word_now(&self, frame: Frame, index: usize) -> Option<u64> {
-        // Acquire: pairs with the Release of the CPU that wrote the entry.
-        self.0.arena.word(frame, index).map(|word| word.load(Ordering::Acquire))
     }
 
     /// Checks I6 for a page that enters or leaves a quicklist.
@@ -79,14 +73,12 @@ impl Sim {
             words[index] = word;
         }
         for (index, word) in words.into_iter().enumerate() {
-            let Some(found) = self.word_now(frame, index) else { return };
+            let Some(found) = self.0.arena.load(frame, index) else { return };
             let expected = image.as_ref().map_or(word, |image| image(index));
             if found != expected {
                 let found =
                     Violation::NotConstructed { frame, list, entering, index, found, expected };
-                let mut history = self.history_of(frame);
-                history.extend(self.history_of_entry(frame, index));
-                self.violation(found, history);
+                self.violation(found, self.history_of_place(frame, index));
             }
         }
     }

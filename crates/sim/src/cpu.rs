@@ -111,8 +111,12 @@ impl Cpu {
 
     /// As [`drop_cached`](Self::drop_cached), by hardware. Returns how many translations it dropped.
     pub(crate) fn drop_uncounted(&self, what: Flush) -> usize {
+        self.drop_silently(if self.flushes_whole { what.whole_space() } else { what })
+    }
+
+    /// Drops these entries and no others.
+    pub(crate) fn drop_silently(&self, what: Flush) -> usize {
         let state = &mut *crate::sim::locked(&self.state);
-        let what = if self.flushes_whole { what.whole_space() } else { what };
         flush(&mut state.tlb, &mut state.uppers, what)
     }
 }

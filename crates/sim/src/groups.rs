@@ -18,7 +18,6 @@ use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::Translation;
 use machine::{Frame, VirtAddr};
-use std::sync::atomic::Ordering;
 
 impl Sim {
     /// Caches the other pages of a group.
@@ -66,13 +65,10 @@ impl Sim {
         let expected = of(index, entry);
         let first = index & !(format.group() - 1);
         for other in first..first + format.group() {
-            // Acquire: pairs with the Release of the CPU that stored the entry.
-            let value =
-                self.0.arena.word(table, other).map_or(0, |word| word.load(Ordering::Acquire));
+            let value = self.0.arena.load(table, other).unwrap_or(0);
             if format.is_present(value) && of(other, value) != expected {
                 let found = Violation::GroupUneven { table, index, entry, other, value };
-                let mut history = self.history_of(table);
-                history.extend(self.history_of_entry(table, index));
+                let mut history = self.history_of_place(table, index);
                 history.extend(self.history_of_entry(table, other));
                 self.violation(found, history);
             }

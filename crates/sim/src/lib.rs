@@ -112,6 +112,7 @@
 #![deny(missing_docs)]
 
 mod accessed_dirty;
+mod alloc_failure;
 mod arena;
 mod attach;
 mod bare;

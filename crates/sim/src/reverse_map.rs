@@ -15,7 +15,6 @@
 use crate::sim::{Sim, locked};
 use machine::{EntryOp, Frame, PageSize};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// The most entries that are remembered for a frame.
 const MOST: usize = 32;
@@ -31,9 +30,7 @@ impl Sim {
             return;
         }
         let (format, address) = (self.format(), self.format().address_bits());
-        // Relaxed: no bit of an address changes by these operations in another way.
-        let word =
-            || self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Relaxed));
+        let word = || self.0.arena.load(table, index).unwrap_or(0);
         let value = match op {
             EntryOp::Load => return,
             EntryOp::Store(value) | EntryOp::Swap(value) | EntryOp::CompareExchange(_, value) => {
@@ -67,14 +64,10 @@ impl Sim {
                 return false;
             };
             let holds = |&(table, index): &(Frame, usize)| {
-                // Acquire: pairs with the Release of the CPU that stored the entry.
-                let word = self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire));
-                let may = |word: &u64| match large {
-                    true => format.may_be_large(*word),
-                    false => format.is_present(*word),
-                };
-                word.filter(may)
-                    .is_some_and(|word| format.targets(word, index).any(|at| at == *frame))
+                self.0.arena.load(table, index).is_some_and(|word| {
+                    (if large { format.may_be_large(word) } else { format.is_present(word) })
+                        && format.targets(word, index).any(|at| at == *frame)
+                })
             };
             places.is_empty() || places.iter().any(holds)
         };

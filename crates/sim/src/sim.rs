@@ -21,6 +21,7 @@
 //! destructors run through.
 
 use crate::accessed_dirty::Marks;
+use crate::alloc_failure::Failing;
 use crate::arena::Arena;
 use crate::cached_absent::Unseen;
 use crate::config::{Config, ConfigError};
@@ -61,8 +62,7 @@ pub(crate) struct Inner {
     pub(crate) unseen: Mutex<Unseen>,
     pub(crate) places: Mutex<Places>,
     tick: OnceLock<Box<Tick>>,
-    may_fail: AtomicBool,
-    failing: Mutex<Failing>,
+    pub(crate) failing: Failing,
     halted: AtomicBool,
     found: Mutex<Option<Report>>,
 }
@@ -90,23 +90,6 @@ pub(crate) struct Inner {
 /// ```
 #[derive(Clone)]
 pub struct Sim(pub(crate) Arc<Inner>);
-
-/// Which allocations fail, as a test has set.
-#[derive(Clone, Copy, Default)]
-struct Failing {
-    left: u64,
-    lasting: bool,
-    failed: bool,
-}
-
-impl Failing {
-    fn count(&mut self) -> bool {
-        let now = self.left == 1;
-        self.left = self.left.saturating_sub(1);
-        self.failed |= now;
-        now || (self.lasting && self.failed)
-    }
-}
 
 /// The panic by which CPUs of a halted machine unwind.
 pub(crate) struct Halt;
@@ -144,8 +127,7 @@ impl Sim {
             unseen: Mutex::default(),
             places: Mutex::default(),
             tick: OnceLock::new(),
-            may_fail: AtomicBool::new(false),
-            failing: Mutex::default(),
+            failing: Failing::default(),
             halted: AtomicBool::new(false),
             found: Mutex::default(),
             config,
@@ -282,39 +264,6 @@ impl Sim {
                 sender.stats.ipis_sent.add(1);
             }
         }
-    }
-
-    /// Makes allocations of frames fail, on any CPU: the `nth` from now on (1 is the next one). If
-    /// `lasting`, all later ones fail, too, and no frame counts as free.
-    ///
-    /// For tests of exhausted memory at each allocation (I7): raise `nth` until
-    /// [`alloc_failed`](Sim::alloc_failed) returns `false`.
-    pub fn fail_alloc(&self, nth: u64, lasting: bool) {
-        *locked(&self.0.failing) = Failing { left: nth, lasting, failed: false };
-        // Relaxed: the test orders it.
-        self.0.may_fail.store(nth != 0, Ordering::Relaxed);
-    }
-
-    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). No more fail
-    /// after this call.
-    pub fn alloc_failed(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
-        self.0.may_fail.store(false, Ordering::Relaxed);
-        locked(&self.0.failing).failed
-    }
-
-    /// Whether this allocation is one that fails.
-    #[inline]
-    pub(crate) fn fails(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
-        self.0.may_fail.load(Ordering::Relaxed) && locked(&self.0.failing).count()
-    }
-
-    /// Whether memory counts as exhausted, by `fail_alloc`.
-    pub(crate) fn gave_out(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
-        let failing = self.0.may_fail.load(Ordering::Relaxed).then(|| *locked(&self.0.failing));
-        failing.is_some_and(|failing| failing.lasting && failing.failed)
     }
 
     /// Sends an interrupt to a CPU: `handler` runs there, with interrupts disabled, at its next

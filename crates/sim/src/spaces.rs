@@ -20,7 +20,6 @@ use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::{Translation, flush};
 use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
-use std::sync::atomic::Ordering;
 
 impl Sim {
     /// Checks, when a CPU has activated other tables, that its cached entries belong to them.
@@ -112,9 +111,7 @@ impl Sim {
     pub(crate) fn top_entry(&self, root: Frame, at: VirtAddr) -> Option<Frame> {
         let level = self.0.config.levels - 1;
         let index = self.format().index(at, level);
-        // Acquire: pairs with the Release of the CPU that linked the table.
-        let word = self.0.arena.word(root, index)?.load(Ordering::Acquire);
-        match self.format().decode(word, level, index) {
+        match self.format().decode(self.0.arena.load(root, index)?, level, index) {
             Entry::Table(table) => Some(table),
             _ => None,
         }

@@ -192,7 +192,7 @@ unsafe impl Memory for Sim {
 unsafe impl FrameSource for Sim {
     fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
         self.instruction(self.cpu());
-        if self.fails() {
+        if self.0.failing.next_fails() {
             return Err(FrameError::OutOfFrames { order });
         }
         let frame = self.0.frames.alloc(self, order, place)?;
@@ -282,7 +282,7 @@ unsafe impl FrameSource for Sim {
     }
 
     fn free_frames(&self) -> usize {
-        if self.gave_out() { 0 } else { self.0.frames.free_frames() }
+        if self.0.failing.exhausted() { 0 } else { self.0.frames.free_frames() }
     }
 }
 

@@ -69,8 +69,12 @@ impl Sim {
         };
         let found = match held {
             Some(held) if !held.rights.allow(want) => {
-                if self.0.config.faults_drop {
-                    drop_page(cpu, &held);
+                // The fault drops the translation that caused it.
+                if self.0.config.faults_drop
+                    && let Some(range) = held.range()
+                {
+                    let (space, stride) = (held.space, held.size);
+                    cpu.drop_silently(Flush::Range { space, range, stride, tables: false });
                 }
                 return Err(fault(FaultKind::Protection));
             }
@@ -83,10 +87,16 @@ impl Sim {
             _ => {
                 let held = locked(&cpu.state).uppers.find(space, at).is_some();
                 let found = self.walk(cpu, root, space, at, want).map_err(|kind| {
-                    // Entries that this very walk has cached stay: hardware may cache them again at
-                    // any moment.
-                    if held && self.0.config.faults_drop {
-                        drop_way(cpu, space, at);
+                    // The fault drops the upper-level entries that led to it, so the next walk
+                    // begins at the top, and a fault by an old entry does not repeat. Entries that
+                    // this very walk has cached stay: hardware may cache them again at any moment.
+                    let (space, stride) = (Some(space), PageSize::Size4K);
+                    if held
+                        && self.0.config.faults_drop
+                        && let Some(range) = VirtRange::new(at.align_down(stride), 4096)
+                    {
+                        let tables = true;
+                        cpu.drop_silently(Flush::Range { space, range, stride, tables });
                     }
                     if kind == FaultKind::NotPresent {
                         self.check_published(cpu, root, at);
@@ -246,8 +256,7 @@ impl Sim {
         let (mut table, mut rights) = (root, Rights::ALL);
         for level in (0..self.0.config.levels).rev() {
             let index = format.index(at, level);
-            // Acquire: as in `read_entry`.
-            let entry = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+            let entry = self.0.arena.load(table, index)?;
             let found = format.decode(entry, level, index);
             rights = format.narrow(rights, entry, &found);
             match found {
@@ -265,8 +274,7 @@ impl Sim {
     pub(crate) fn table_at(&self, root: Frame, at: VirtAddr, level: u8) -> Option<Frame> {
         let (mut table, format) = (root, self.format());
         for above in (level + 1..self.0.config.levels).rev() {
-            // Acquire: as in `read_entry`.
-            let word = self.0.arena.word(table, format.index(at, above))?.load(Ordering::Acquire);
+            let word = self.0.arena.load(table, format.index(at, above))?;
             let Entry::Table(next) = format.decode(word, above, 0) else { return None };
             table = next;
         }
@@ -285,34 +293,11 @@ impl Sim {
             leaf.as_ref().and_then(|leaf| leaf.page).filter(|(.., rights)| rights.allow(want));
         let now = page.and_then(|(size, frame, _)| frame.checked_add(at.offset_in(size) >> 12));
         if freed || (self.0.config.checks.stale == Stale::Changed && now != Some(used)) {
-            let mut history = self.history_of(used);
-            history.extend(leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)));
-            history.push(format!("{} cached the translation at {}", cpu.id, held.since));
-            self.violation(
-                Violation::StaleTranslation { address: at, write: want.write, used, now, freed },
-                history,
-            );
+            let write = want.write;
+            let found = Violation::StaleTranslation { address: at, write, used, now, freed };
+            let held = Translation { frame: used, ..*held };
+            self.violation(found, self.history_of_cached(cpu, &held, leaf.as_ref()));
         }
-    }
-}
-
-/// A fault drops the translation that caused it.
-fn drop_page(cpu: &Cpu, held: &Translation) {
-    if let Some(range) = VirtRange::new(held.page, held.size.bytes()) {
-        let state = &mut *locked(&cpu.state);
-        let what = Flush::Range { space: held.space, range, stride: held.size, tables: false };
-        crate::tlb::flush(&mut state.tlb, &mut state.uppers, what);
-    }
-}
-
-/// A fault drops the cached upper-level entries that led to it, so the next walk begins at the top,
-/// and a fault by an old entry does not repeat.
-fn drop_way(cpu: &Cpu, space: Asid, at: VirtAddr) {
-    if let Some(range) = VirtRange::new(at.align_down(PageSize::Size4K), 4096) {
-        let state = &mut *locked(&cpu.state);
-        let stride = PageSize::Size4K;
-        let what = Flush::Range { space: Some(space), range, stride, tables: true };
-        crate::tlb::flush(&mut state.tlb, &mut state.uppers, what);
     }
 }
 

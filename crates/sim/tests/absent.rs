@@ -10,14 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const AT: u64 = 0x40_0000_1000;
 const HIGH: u64 = 0xffff_8000_0000_2000;
 
-fn with_space(test: impl FnOnce(&Sim, &Space)) {
-    let config = Config { cpus: 2, frames: 256, caches_absent: true, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    sim.on_cpu(0, || {
-        let space = Space::new(&sim);
-        space.activate(1);
-        test(&sim, &space);
-    });
+fn caching_absent(test: impl FnOnce(&Sim, &Space)) {
+    with_space(Config { cpus: 2, frames: 256, caches_absent: true, ..Config::default() }, test);
 }
 
 fn kind(result: Result<u64, Fault>) -> Option<FaultKind> {
@@ -26,7 +20,7 @@ fn kind(result: Result<u64, Fault>) -> Option<FaultKind> {
 
 #[test]
 fn a_new_page_faults_until_it_is_published() {
-    with_space(|sim, space| {
+    caching_absent(|sim, space| {
         space.map(AT, page(sim));
         for _ in 0..2 {
             assert_eq!(kind(space.load(AT)), Some(FaultKind::NotPresent));
@@ -52,7 +46,7 @@ fn a_new_page_faults_until_it_is_published() {
 
 #[test]
 fn a_space_is_published_on_one_cpu_and_the_kernel_on_all() {
-    with_space(|sim, space| {
+    caching_absent(|sim, space| {
         space.map(AT, page(sim));
         sim.published(Some(Asid(1)), range(AT, 4096));
         space.map(HIGH, page(sim));
@@ -78,7 +72,7 @@ fn a_space_is_published_on_one_cpu_and_the_kernel_on_all() {
 
 #[test]
 fn a_table_that_was_filled_before_it_is_linked_is_seen_with_its_link() {
-    with_space(|sim, space| {
+    caching_absent(|sim, space| {
         space.map(AT, page(sim));
         sim.published(Some(Asid(1)), range(AT, 4096));
         let table = space.unlink(AT, 0);
@@ -96,7 +90,7 @@ fn a_table_that_was_filled_before_it_is_linked_is_seen_with_its_link() {
 
 #[test]
 fn activation_without_keep_drops_absent_entries() {
-    with_space(|sim, space| {
+    caching_absent(|sim, space| {
         space.map(AT, page(sim));
         space.activate(1);
         assert_eq!(kind(space.load(AT)), Some(FaultKind::NotPresent));
@@ -108,7 +102,7 @@ fn activation_without_keep_drops_absent_entries() {
 
 #[test]
 fn the_kernel_must_publish() {
-    with_space(|sim, space| {
+    caching_absent(|sim, space| {
         space.map(HIGH, page(sim));
         // The tables on the way are not published, but there is no page either.
         assert_eq!(kind(space.load(HIGH + 4096)), Some(FaultKind::NotPresent));
@@ -125,11 +119,8 @@ fn the_kernel_must_publish() {
 /// Without the caches, nothing changes.
 #[test]
 fn an_ordinary_x86_cpu_caches_nothing_absent() {
-    let sim = machine(1);
-    sim.on_cpu(0, || {
-        let space = Space::new(&sim);
-        space.activate(1);
-        space.map(HIGH, page(&sim));
+    with_space(Config { frames: 256, ..Config::default() }, |sim, space| {
+        space.map(HIGH, page(sim));
         assert_eq!(space.load(HIGH), Ok(0));
     });
 }

@@ -1,6 +1,9 @@
 //! The page walkers of other architectures than x86-64, with entries written by hand from the
 //! manuals.
 
+mod common;
+
+use common::{pages, range, set_owner, table};
 use machine::*;
 use sim::{Arch, Config, Sim, Want};
 
@@ -30,8 +33,7 @@ impl Way {
         let tables = sim.on_cpu(0, || {
             let table = |level| {
                 let frame = sim.alloc(order, Place::Local).unwrap();
-                // SAFETY: it is ours, and empty.
-                unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
+                set_owner(&sim, frame, Owner::Table(level));
                 frame
             };
             (0..levels).map(table).collect()
@@ -177,13 +179,7 @@ fn a_second_stage_flushes_spaces() {
     for (arch, link, page) in [(Arch::Ept, 0x107, 0x31), (Arch::Npt, 0x27, 0x5)] {
         let sim = Sim::new(Config { cpus: 1, frames: 64, arch, ..Config::default() }).unwrap();
         sim.on_cpu(0, || {
-            let table = |level| {
-                let frame = sim.alloc(0, Place::Local).unwrap();
-                // SAFETY: it is ours, and empty.
-                unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
-                frame
-            };
-            let tables: Vec<Frame> = (0..4).map(table).collect();
+            let tables: Vec<Frame> = (0..4).map(|level| table(&sim, level)).collect();
             // SAFETY: a table.
             let entry = |table, index| unsafe { sim.entry(table, index) }.unwrap();
             for level in 1..4 {
@@ -198,10 +194,8 @@ fn a_second_stage_flushes_spaces() {
                     touch(at as u64 * 4096);
                 }
             }
-            let one = VirtRange::new(VirtAddr::new(0), 4096).unwrap();
-            let (space, stride) = (Some(Asid(2)), PageSize::Size4K);
             let before = sim.stats().dropped;
-            sim.flush(Flush::Range { space, range: one, stride, tables: false });
+            sim.flush(pages(Some(Asid(2)), range(0, 4096), false));
             assert_eq!(sim.stats().dropped - before, 2, "both pages of space 2");
         });
     }
@@ -373,9 +367,7 @@ fn tables_are_replaced() {
             way.sim.on_cpu(0, || {
                 let page = 0x8_0000 << 12 | 0xc43;
                 assert!(way.access(0, page, READ).0.is_ok());
-                let other = way.sim.alloc(0, Place::Local).unwrap();
-                // SAFETY: it is ours, and empty.
-                unsafe { way.sim.set_owner(other, Owner::Table(0)) }.unwrap();
+                let other = table(&way.sim, 0);
                 let index = (AT >> 12) as usize & 511;
                 let page = if copied { page } else { page + 0x1000 };
                 // SAFETY: a table.

@@ -1,7 +1,10 @@
 //! Groups of pages: what a walk caches, and what the machine reports. Entries are written by hand.
 
+mod common;
+
+use common::{pages, range};
 use machine::*;
-use sim::{Arch, Checks, Config, Program, Sim, Violation, Want, seeded};
+use sim::{Arch, Checks, Config, Sim, Violation, Want};
 
 const READ: Want = Want { write: false, user: false, execute: false };
 const WRITE: Want = Want { write: true, ..READ };
@@ -35,13 +38,8 @@ impl Way {
     /// Called as a CPU.
     fn new(sim: &Sim) -> Way {
         let config = sim.config();
-        let table = |level| {
-            let frame = sim.alloc(0, Place::Local).unwrap();
-            // SAFETY: it is ours, and empty.
-            unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
-            frame
-        };
-        let tables: Vec<Frame> = (0..config.levels).map(table).collect();
+        let tables: Vec<Frame> =
+            (0..config.levels).map(|level| common::table(sim, level)).collect();
         for level in 1..tables.len() {
             let below = tables[level - 1].number();
             // SAFETY: a table.
@@ -87,13 +85,9 @@ fn alone_with(
     upper_entries: usize,
     program: impl FnOnce(&Way) + Send,
 ) -> Option<Violation> {
-    // The frames are no memory of the machine.
     let checks = Checks::ALL;
     let config = Config { cpus: 1, frames: 64, arch, checks, upper_entries, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let run = seeded(&sim, 0, vec![Box::new(|| program(&Way::new(&sim))) as Program]);
-    let failure = run.err()?;
-    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+    common::alone_with(config, |sim| program(&Way::new(sim)))
 }
 
 const BOTH: [Arch; 2] = [Arch::Aarch64, Arch::RiscVNapot];
@@ -109,9 +103,7 @@ fn a_walk_caches_the_group() {
             }
             assert_eq!(walks(), 1);
             // A flush of one page drops its translation. What else goes with it, is up to hardware.
-            let range = VirtRange::new(VirtAddr::new(20 << 12), 4096).unwrap();
-            let (space, stride) = (Some(Asid(1)), PageSize::Size4K);
-            way.sim.flush(Flush::Range { space, range, stride, tables: false });
+            way.sim.flush(pages(Some(Asid(1)), range(20 << 12, 4096), false));
             assert_eq!(way.touch(20, READ), Ok(0x8_0014));
             assert_eq!(walks(), 2);
             // The neighbours are not of the group.
@@ -221,8 +213,7 @@ fn a_part_of_a_group_that_is_unmapped_is_found() {
             way.sim.flush(Flush::All);
             // Without a mark, the group would have been parted first.
             way.touch(21, READ).unwrap();
-            let range = VirtRange::new(VirtAddr::new(20 << 12), 4096).unwrap();
-            way.sim.check_flushed(way.root, Some(Asid(1)), range);
+            way.sim.check_flushed(way.root, Some(Asid(1)), range(20 << 12, 4096));
         });
         assert!(matches!(found, Some(Violation::NotFlushed { .. })), "{arch:?}: {found:?}");
     }
@@ -254,9 +245,7 @@ fn groups_come_and_go_with_tables_by_break_before_make() {
             let found = alone_with(arch, upper_entries, |way| {
                 (16..32).for_each(|page| way.slot(page).store(of(before)(arch, page)));
                 way.touch(20, READ).unwrap();
-                let other = way.sim.alloc(0, Place::Local).unwrap();
-                // SAFETY: it is ours, and empty.
-                unsafe { way.sim.set_owner(other, Owner::Table(0)) }.unwrap();
+                let other = common::table(&way.sim, 0);
                 for page in 16..32 {
                     // SAFETY: a table.
                     let slot = unsafe { way.sim.entry(other, page as usize) }.unwrap();

@@ -12,15 +12,6 @@ const AT: u64 = 0x40_0000_1000;
 /// Miri takes milliseconds for each frame.
 const FRAMES: u64 = if cfg!(miri) { 64 } else { 2048 };
 
-fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
-    let sim = Sim::new(config).unwrap();
-    sim.on_cpu(0, || {
-        let space = Space::new(&sim);
-        space.activate(1);
-        test(&sim, &space);
-    });
-}
-
 /// A machine without checks, which lets stale translations pass.
 fn blind() -> Config {
     Config { frames: FRAMES, checks: Checks::NONE, ..Config::default() }
@@ -149,13 +140,7 @@ fn unflushed_translations_stay() {
         space.store(AT, 1).unwrap();
         space.map(AT, new);
         assert_eq!(space.load(AT), Ok(1), "still the old page");
-        let elsewhere = Flush::Range {
-            space: None,
-            range: range(AT + 4096, 4096),
-            stride: PageSize::Size4K,
-            tables: true,
-        };
-        sim.flush(elsewhere);
+        sim.flush(pages(None, range(AT + 4096, 4096), true));
         assert_eq!(space.load(AT), Ok(1));
         sim.flush(Flush::Space(Asid(2)));
         assert_eq!(space.load(AT), Ok(1));
@@ -194,20 +179,9 @@ fn upper_levels_are_walked_from_where_they_are_cached() {
         let stale = space.table(AT, 0).unwrap();
         space.slot(AT, 1).store(second.start().get() | RW);
         space.entry(stale, index(AT + 4096, 0)).store(page(sim).start().get() | RW);
-        let pages = Flush::Range {
-            space: None,
-            range: range(AT, 8192),
-            stride: PageSize::Size4K,
-            tables: false,
-        };
-        sim.flush(pages);
+        sim.flush(pages(None, range(AT, 8192), false));
         assert_eq!(space.load(AT + 4096), Ok(0), "not by the old table");
-        sim.flush(Flush::Range {
-            space: None,
-            range: range(AT, 8192),
-            stride: PageSize::Size4K,
-            tables: true,
-        });
+        sim.flush(pages(None, range(AT, 8192), true));
         assert_eq!(space.load(AT + 4096).unwrap_err().kind, FaultKind::NotPresent);
     });
 }
@@ -404,10 +378,7 @@ fn tags_that_there_are_not() {
         |_, space| space.activate(4),
         |sim, _| sim.flush(Flush::Space(Asid(u16::MAX))),
         |sim, _| sim.flush_on(&CpuSet::EMPTY, Flush::Space(Asid(4))),
-        |sim, _| {
-            let (space, range) = (Some(Asid(4)), range(AT, 4096));
-            sim.flush(Flush::Range { space, range, stride: PageSize::Size4K, tables: false });
-        },
+        |sim, _| sim.flush(pages(Some(Asid(4)), range(AT, 4096), false)),
     ];
     for ask in asks {
         let asked = std::panic::catch_unwind(|| with_space(config, ask));

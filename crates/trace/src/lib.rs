@@ -6,21 +6,33 @@
 //!
 //! # Where things are
 //!
-//! | module | contents |
-//! |---|---|
-//! | `record`, `text` | the vmtrace format: what records mean, and how they are spelt |
-//! | `span` | what a call's address and length mean to the kernel |
-//! | `session`, `observer`, `stream` | a live run; the tracer's interface to the mirror; the calls as JSON lines |
-//! | `live` | the tracer; its modules are listed there |
-//! | `mirror` | our address spaces, and the comparisons; its modules are listed there |
-//! | `replay` | a recording in the place of the tracer |
-//! | `report` | tables, JSON, the picture, flame graphs |
+//! A module uses those below it:
+//!
+//! ```text
+//!     live        session      replay    the tracer; a live run; a recording in their place
+//!       |         |  |  |         |
+//!     observer <--+  |  +-> stream|      the tracer's interface; the calls as JSON lines
+//!                    |            |
+//!                  mirror <-------+      our address spaces, and the comparisons
+//!                    |
+//!                  report                tables, JSON, the picture, flame graphs
+//!                    |
+//!                  text                  the vmtrace format: how records are spelt
+//!                    |
+//!                  record                the meaning of records
+//!
+//!     span, listing, abi                 whole pages; a line of maps; numbers of Linux
+//! ```
+//!
+//! `live` and `mirror` list their own modules.
 //!
 //! `tests/rules.rs` tests rare rules on the real kernel, by the programs in `tests/live/c`.
 
 // These macros panic if standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod abi;
+mod listing;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod live;
 pub mod mirror;

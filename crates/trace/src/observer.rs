@@ -9,7 +9,7 @@ use vma::VmFlags;
 
 use crate::{
     record::{FileId, MmId, Record},
-    report::{Moment, Usage},
+    report::{ResidentSet, Usage},
 };
 
 /// A VMA as the kernel describes it, without its name.
@@ -67,7 +67,7 @@ pub enum Wanted {
     Growing,
 }
 
-/// What an observer is told besides the records.
+/// Reports to an observer other than records.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// All records of the newest call were reported. It may be left out, and is for observers that
@@ -98,14 +98,14 @@ pub enum Event<'a> {
     Peak {
         /// The address space.
         mm: MmId,
-        /// What is resident.
-        moment: Moment,
+        /// The resident pages.
+        moment: ResidentSet,
     },
-    /// What an address space used of the machine's memory, right before it ends.
+    /// The memory of the machine that an address space uses, right before it ends.
     Used {
         /// The address space.
         mm: MmId,
-        /// What it used.
+        /// The use.
         usage: Usage,
     },
     /// A process is not followed, or no longer. It runs on, and its calls are not reported.
@@ -128,6 +128,7 @@ pub enum Event<'a> {
 ///     observer.record(Record::ExitMmap { mm: 1 }, None);
 /// }
 /// ```
+#[allow(unused_variables, reason = "defaults ignore what they are told")]
 pub trait Observer {
     /// An event took effect. `kernel` is the time that the kernel took for a system call.
     fn record(&mut self, record: Record, kernel: Option<Duration>);
@@ -162,13 +163,11 @@ pub trait Observer {
     /// Whether the kernel's VMAs in `around` and next to it, after the newest record of `mm`, are
     /// the observer's. If not, the tracer passes the whole [`listing`](Self::listing).
     fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
-        let _ = (mm, around, kernel);
         false
     }
 
     /// The most likely place for a map of `length` bytes if the kernel chooses the address.
     fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
-        let _ = (mm, length);
         None
     }
 
@@ -177,19 +176,17 @@ pub trait Observer {
     /// resource limit may have stopped the call earlier. The tracer then reads the kernel's VMAs
     /// and reports them with [`Event::Settled`].
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
-        let _ = (mm, limited);
         Vec::new()
     }
 
     /// The VMA with code at `addr`; `None` if there is no executable one. It is asked for each
     /// frame of a call stack.
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
-        let _ = (mm, addr);
         None
     }
 
-    /// Whether names of functions shall be reported while the program runs, besides at the end. It
-    /// is asked every few milliseconds.
+    /// Whether names of functions shall be reported while the program runs, and not only at the
+    /// end. It is asked every few milliseconds.
     fn wants_names(&mut self) -> bool {
         false
     }
@@ -203,7 +200,6 @@ pub trait Observer {
     /// path if there is none. It is asked when a listing shows a new name there, and when a frame
     /// of a call stack lies in a file that was not read yet.
     fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
-        let _ = (mm, addr);
         (0, String::new())
     }
 }

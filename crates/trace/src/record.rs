@@ -216,12 +216,12 @@ impl Doubt {
         }
     }
 
-    /// An explanation for the user of what a later difference means.
+    /// An explanation of a later difference, for the user.
     pub fn explain(self) -> &'static str {
         match self {
             Doubt::Touch => {
-                "a difference is not counted as a mismatch: a thread first wrote to memory beside \
-                 another thread's call while that call was made, and their order is unknown"
+                "a difference is not counted as a mismatch: a thread first wrote to memory next to \
+                 the range of another thread's call during the call, and their order is unknown"
             }
             Doubt::Overlap => {
                 "a difference is not counted as a mismatch: several threads made memory calls at \
@@ -330,11 +330,8 @@ pub struct InitialVma {
 ///
 /// ```
 /// use trace::record::*;
-/// let call = Call {
-///     at: None, stack: 0, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0],
-///     file: 0, memory: None, result: 0,
-/// };
-/// assert_eq!(call.op.arity(), 2);
+/// let call = Call::new(1, 7, Op::Munmap, &[0x1000, 0x2000], -22);
+/// assert!(call.failed() && call.args[2] == 0);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -361,8 +358,27 @@ pub struct Call {
     pub result: isize,
 }
 
+impl Call {
+    /// A call of a thread on an address space. The arguments that are left out are 0.
+    ///
+    /// # Panics
+    /// If there are more than six.
+    pub fn new(mm: MmId, tid: u32, op: Op, args: &[usize], result: isize) -> Call {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        Call { at: None, stack: 0, mm, tid, op, args: all, file: 0, memory: None, result }
+    }
+
+    /// Whether the kernel refused it.
+    pub fn failed(&self) -> bool {
+        (-4095..0).contains(&self.result)
+    }
+}
+
 macro_rules! ops {
-    ($($variant:ident $name:literal $arity:literal),* $(,)?) => {
+    (@ range) => { true };
+    (@) => { false };
+    ($($variant:ident $name:literal $arity:literal $($range:ident)?),* $(,)?) => {
         /// The calls that change VMAs.
         ///
         /// ```
@@ -393,17 +409,24 @@ macro_rules! ops {
             pub fn arity(self) -> usize {
                 match self { $(Op::$variant => $arity),* }
             }
+
+            /// Whether it acts on the VMAs of a range, whose start and length are its first
+            /// arguments.
+            pub fn takes_range(self) -> bool {
+                match self { $(Op::$variant => ops!(@ $($range)?)),* }
+            }
         }
     };
 }
 
 ops! {
-    Mmap "mmap" 6, Munmap "munmap" 2, Mprotect "mprotect" 3, PkeyMprotect "pkey_mprotect" 4,
-    Mremap "mremap" 5, Brk "brk" 1, Madvise "madvise" 3, Mlock "mlock" 2, Mlock2 "mlock2" 3,
-    Munlock "munlock" 2, Mlockall "mlockall" 1, Munlockall "munlockall" 0, Mbind "mbind" 6,
-    Shmat "shmat" 3, Shmdt "shmdt" 1, RemapFilePages "remap_file_pages" 5, Mseal "mseal" 3,
+    Mmap "mmap" 6, Munmap "munmap" 2 range, Mprotect "mprotect" 3 range,
+    PkeyMprotect "pkey_mprotect" 4 range, Mremap "mremap" 5, Brk "brk" 1, Madvise "madvise" 3 range,
+    Mlock "mlock" 2 range, Mlock2 "mlock2" 3 range, Munlock "munlock" 2 range,
+    Mlockall "mlockall" 1, Munlockall "munlockall" 0, Mbind "mbind" 6 range, Shmat "shmat" 3,
+    Shmdt "shmdt" 1, RemapFilePages "remap_file_pages" 5 range, Mseal "mseal" 3 range,
     Prctl "prctl" 5, Ioctl "ioctl" 3, Close "close" 1, IoSetup "io_setup" 2, IoDestroy "io_destroy" 1,
-    ProcessMadvise "process_madvise" 5, SetMempolicyHomeNode "set_mempolicy_home_node" 4,
+    ProcessMadvise "process_madvise" 5, SetMempolicyHomeNode "set_mempolicy_home_node" 4 range,
     MapShadowStack "map_shadow_stack" 3, Personality "personality" 1,
     PkeyAlloc "pkey_alloc" 2, PkeyFree "pkey_free" 1,
 }

@@ -6,7 +6,7 @@ use std::{io::BufRead, time::Instant};
 use vma::Profile;
 
 use crate::{
-    mirror::{Alone, Beside, Mirror, Verdict},
+    mirror::{Mirror, NoShadow, Shadow, Verdict},
     report::Summary,
     text::{Error, Header, Parser},
 };
@@ -16,34 +16,34 @@ use crate::{
 /// # Errors
 /// If the recording is malformed or truncated: `file:line: expected ..., found ...`.
 pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
-    replay_beside(reader, file, Alone).map(|(summary, Alone)| summary)
+    replay_with_shadow(reader, file, NoShadow).map(|(summary, NoShadow)| summary)
 }
 
-/// Replays a whole recording, followed by `beside`.
+/// Replays a whole recording, followed by `shadow`.
 ///
 /// # Errors
 /// As [`replay`].
-pub fn replay_beside<B: Beside>(
+pub fn replay_with_shadow<B: Shadow>(
     reader: impl BufRead,
     file: &str,
-    beside: B,
+    shadow: B,
 ) -> Result<(Summary, B), Error> {
     let begun = Instant::now();
     let mut parser = Parser::new(reader, file)?;
-    let mut mirror = Mirror::with_beside(profile(parser.header()), beside);
+    let mut mirror = Mirror::with_shadow(profile(parser.header()), shadow);
     while let Some(record) = parser.next_record()? {
         let line = parser.line();
-        mirror.beside_mut().record(line, &record);
+        mirror.shadow_mut().record(line, &record);
         let place = || Some(format!("{file}:{line}"));
         let verdict = mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
         if let Some(mm) = record.changes() {
-            mirror.compare_beside(mm);
+            mirror.compare_shadow(mm);
         }
         if let Verdict::CannotTell(cause) = verdict {
             mirror.summary_mut().notice(cause.explain());
         }
     }
-    let (mut summary, beside) = mirror.finish_beside();
+    let (mut summary, shadow) = mirror.finish_shadow();
     summary.elapsed = begun.elapsed();
     if let Some(kernel) = parser.header().get("kernel")
         && !Profile::for_release(kernel).1
@@ -53,7 +53,7 @@ pub fn replay_beside<B: Beside>(
              from the kernel"
         ));
     }
-    Ok((summary, beside))
+    Ok((summary, shadow))
 }
 
 /// The rules of the kernel that a recording was made on. If its header does not name the kernel,
@@ -79,6 +79,13 @@ mod tests {
 
     use crate::report::stacks::Measure;
 
+    /// Each recording has what no other one has:
+    ///
+    /// - `fuzz-s21`: random calls with forks; locks, policies, remap_file_pages, System V memory;
+    /// - `gcc-O2-hello`: five programs, vfork and execve;
+    /// - `malloc-8threads`: threads, and heaps that grow by mprotect;
+    /// - `numpy-multiprocessing`: 313 VMAs, libraries that are renamed, a fork;
+    /// - `stressng-mremap`: moves of all kinds, and populated memory.
     #[test]
     fn every_recorded_answer_is_reproduced() {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -94,7 +101,7 @@ mod tests {
             assert!(summary.total.calls() > 0 && summary.total.listings >= summary.total.calls());
             replayed += 1;
         }
-        assert!(replayed >= 6, "some recordings are missing in tests/data");
+        assert!(replayed >= 5, "some recordings are missing in tests/data");
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::{
 /// Shows the state of a run, which it gets by calling its argument. Returns whether to go on.
 type Show = dyn FnMut(&mut dyn FnMut() -> View) -> bool + Send;
 
-/// What shows the state of the run.
-struct Watch {
+/// Shows the state of the run.
+struct LiveView {
     show: Box<Show>,
     /// When names were asked for last.
     named: Instant,
@@ -69,7 +69,7 @@ pub struct Session<W> {
     /// Whether notices are kept for the summary only.
     silent: bool,
     limits: Limits,
-    watch: Option<Watch>,
+    watch: Option<LiveView>,
     begun: Instant,
     calls: u64,
     mismatches: u64,
@@ -119,7 +119,7 @@ impl<W: Write> Session<W> {
         &mut self,
         show: impl FnMut(&mut dyn FnMut() -> View) -> bool + Send + 'static,
     ) {
-        self.watch = Some(Watch { show: Box::new(show), named: Instant::now() });
+        self.watch = Some(LiveView { show: Box::new(show), named: Instant::now() });
     }
 
     /// Shows each call in `stream` as it happens.
@@ -249,11 +249,7 @@ impl<W: Write> Observer for Session<W> {
     }
 
     fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
-        match wanted {
-            Wanted::Untouched => self.mirror.untouched(mm, around),
-            Wanted::Touchable => self.mirror.touchable(mm, around),
-            Wanted::Growing => self.mirror.growing(mm),
-        }
+        self.mirror.ranges(mm, around, wanted)
     }
 
     fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
@@ -265,7 +261,7 @@ impl<W: Write> Observer for Session<W> {
     }
 
     fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
-        (self.mirror.file_at(mm, addr), self.mirror.path_at(mm, addr))
+        self.mirror.file_at(mm, addr)
     }
 
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {

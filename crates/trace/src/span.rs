@@ -7,6 +7,8 @@
 
 use std::ops::{Deref, Range};
 
+use crate::abi::MAP_HUGETLB;
+
 const PAGE: usize = vma::PAGE_SIZE;
 /// The end of the last whole page.
 const TOP: usize = usize::MAX & !(PAGE - 1);
@@ -58,7 +60,6 @@ pub(crate) fn whole(length: usize) -> Option<usize> {
 
 /// The length that mmap gives a map: whole pages, for MAP_HUGETLB huge ones.
 pub(crate) fn length_of_map(args: &[usize; 6]) -> Option<usize> {
-    const MAP_HUGETLB: usize = 0x4_0000;
     /// The logarithm of the size of a huge page is in six bits from here on; 0 for the default.
     const SIZE: usize = 26;
     const DEFAULT: usize = 21;

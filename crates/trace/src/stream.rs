@@ -29,10 +29,7 @@ use crate::{
 /// use trace::{record::{Call, Op, Record}, stream::Stream};
 ///
 /// let mut stream = Stream::new(std::io::sink());
-/// stream.record(&Record::Call(Call {
-///     at: Some(12), stack: 0, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x1000, 0, 0, 0, 0],
-///     file: 0, memory: None, result: 0,
-/// }));
+/// stream.record(&Record::Call(Call::new(1, 7, Op::Munmap, &[0x1000, 0x1000], 0)));
 /// stream.show(|_mm| Some((20, 4 << 20)))?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -149,7 +146,8 @@ impl Stream {
 
     fn object(&self, call: &Call, size: Option<(usize, usize)>) -> Value {
         let (vmas, mapped) = size.unzip();
-        let failed = (-4095..0).contains(&call.result);
+        let name = || call::result(call.result).trim_start_matches('-').to_owned();
+        let error = call.failed().then(name);
         json!({
             "time_ns": call.at,
             "pid": self.process(call.tid),
@@ -158,7 +156,7 @@ impl Stream {
             "call": call.op.name(),
             "arguments": call.args[..call.op.arity()],
             "result": call.result,
-            "error": failed.then(|| call::result(call.result).trim_start_matches('-').to_owned()),
+            "error": error,
             "text": call::describe(call, None),
             "vmas": vmas,
             "mapped_bytes": mapped,
@@ -193,30 +191,21 @@ mod tests {
     #[test]
     fn an_ioctl_has_its_descriptor() {
         let mut stream = Stream::new(io::sink());
-        let call = |op| {
-            let (at, memory) = (Some(5), Some([0x1000, 0x1000, 1]));
-            let args = [4711, 0xc020_aa00, 0x2000, 0, 0, 0];
-            Record::Call(Call { at, stack: 0, mm: 2, tid: 7, op, args, file: 0, memory, result: 0 })
-        };
-        let mut first = |op| {
-            stream.record(&call(op));
-            stream.call.take().map(|call| call.args[0])
-        };
-        assert_eq!(first(Op::Ioctl), Some(4711), "none was told");
-        stream.descriptor(3);
-        let mut first = |op| {
-            stream.record(&call(op));
-            stream.call.take().map(|call| call.args[0])
-        };
-        assert_eq!([first(Op::Ioctl), first(Op::Ioctl)], [Some(3), Some(4711)]);
+        for (told, shown) in [(None, 4711), (Some(3), 3), (None, 4711)] {
+            if let Some(descriptor) = told {
+                stream.descriptor(descriptor);
+            }
+            let call = Call::new(2, 7, Op::Ioctl, &[4711, 0xc020_aa00, 0x2000], 0);
+            stream.record(&Record::Call(call));
+            assert_eq!(stream.call.take().map(|call| call.args[0]), Some(shown), "{told:?}");
+        }
     }
 
     #[test]
     fn an_object_has_numbers_for_programs_and_text_for_people() {
         let stream = Stream::new(io::sink());
-        let args = [0x1000, 4096, 1, 0, 0, 0];
-        let (op, at, memory) = (Op::Mprotect, Some(5), None);
-        let call = Call { at, stack: 0, mm: 2, tid: 7, op, args, file: 0, memory, result: -12 };
+        let call = Call::new(2, 7, Op::Mprotect, &[0x1000, 4096, 1], -12);
+        let call = Call { at: Some(5), ..call };
         let object = stream.object(&call, Some((3, 8192)));
         let expected = json!({
             "time_ns": 5, "pid": 7, "tid": 7, "mm": 2, "call": "mprotect",

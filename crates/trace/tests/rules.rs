@@ -90,7 +90,7 @@ fn agrees<S: AsRef<OsStr>>(what: &str, command: &[S]) -> String {
     String::from_utf8(recorded).unwrap()
 }
 
-/// What a ring of operations does to VMAs is not seen. So a difference after it is no mismatch.
+/// Changes of VMAs by a ring of operations are not seen. So a difference after it is no mismatch.
 #[test]
 fn a_ring_of_operations_makes_a_difference_uncertain() {
     let program = compile("ring");

@@ -18,7 +18,7 @@ fn samples() -> Vec<(String, Vec<u8>)> {
     // One with call stacks.
     files.push(tests.join("stacks/dash.vmtrace"));
     files.sort();
-    assert!(files.len() >= 7, "the recorded traces are missing");
+    assert!(files.len() >= 6, "the recorded traces are missing");
     files
         .iter()
         .map(|path| (path.file_name().unwrap().to_str().unwrap().into(), fs::read(path).unwrap()))

@@ -1,9 +1,11 @@
+mod scripts;
+
 use super::*;
 use crate::Owner;
+use crate::source::FrameSource;
 use crate::testing::Host;
-use alloc::collections::BTreeMap;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
@@ -25,6 +27,26 @@ fn source() -> (Host, Frames) {
     }
     frames.set_home(CpuId::new(1).unwrap(), NodeId(1)).unwrap();
     (Host::new(2), frames)
+}
+
+/// A frame of this CPU's node.
+fn one(frames: &Frames, host: &Host) -> Frame {
+    frames.alloc(host, 0, Place::Local).unwrap()
+}
+
+/// All single frames that there are.
+fn all(frames: &Frames, host: &Host) -> Vec<Frame> {
+    core::iter::from_fn(|| frames.alloc(host, 0, Place::Local).ok()).collect()
+}
+
+fn free_all(frames: &Frames, host: &Host, held: impl IntoIterator<Item = Frame>) {
+    held.into_iter().for_each(|frame| free(frames, host, frame).unwrap());
+}
+
+/// A source whose tables are in this memory.
+fn in_memory(cpus: usize, memory: &mut [u8]) -> Result<Frames, FramesError> {
+    // SAFETY: the tests keep the memory longer than the source, and do not use it.
+    unsafe { Frames::in_memory(range(1000, 1000), cpus, NonNull::from(memory)) }
 }
 
 fn free(frames: &Frames, host: &Host, frame: Frame) -> Result<(), FrameError> {
@@ -65,11 +87,11 @@ fn a_node_that_has_run_out_is_not_helped_out_if_only_that_will_do() {
 #[test]
 fn a_frame_that_is_allocated_has_a_word_of_its_own() {
     let (host, frames) = source();
-    let old = frames.alloc(&host, 0, Place::Local).unwrap();
+    let old = one(&frames, &host);
     // SAFETY: the test owns the frame, and no code relies on its word.
     unsafe { frames.info(old).unwrap().word() }.store(7, Ordering::Relaxed);
     free(&frames, &host, old).unwrap();
-    let new = frames.alloc(&host, 0, Place::Local).unwrap();
+    let new = one(&frames, &host);
     assert_eq!(new, old, "the frame that was freed last is not reused first");
     // SAFETY: as above.
     assert_eq!(unsafe { frames.info(new).unwrap().word() }.load(Ordering::Relaxed), 0);
@@ -118,16 +140,15 @@ fn a_cpu_of_a_node_without_memory_has_all_of_it() {
     for (cpu, near) in [1, 3, 1, 3].map(NodeId).into_iter().enumerate() {
         host.be(cpu);
         assert_eq!(frames.local_node(&host), near, "of cpu{cpu}");
-        let got: Vec<_> =
-            (0..2 * len).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
+        let got: Vec<_> = (0..2 * len).map(|_| one(&frames, &host)).collect();
         assert_eq!(frames.info(got[0]).unwrap().node(), near);
-        got.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+        free_all(&frames, &host, got);
         let near = frames.alloc(&host, order, Place::Local).unwrap();
         let far = frames.alloc(&host, order, Place::Prefer(homes[cpu])).unwrap_or_else(|error| {
             assert_eq!(error, FrameError::NoSuchNode(homes[cpu]));
             frames.alloc(&host, order, Place::Local).unwrap()
         });
-        [near, far].into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+        free_all(&frames, &host, [near, far]);
     }
 }
 
@@ -140,12 +161,12 @@ fn a_nearer_node_may_come_later() {
     host.be(0);
     // SAFETY: no code uses the memory in these tests.
     unsafe { frames.add(range(1024, 64), NodeId(0)) }.unwrap();
-    let one = frames.alloc(&host, 0, Place::Local).unwrap();
+    let got = one(&frames, &host);
     // SAFETY: as above.
     unsafe { frames.add(range(1088, 64), NodeId(1)) }.unwrap();
-    let two = frames.alloc(&host, 0, Place::Local).unwrap();
-    assert_eq!((one.number() / 64, two.number() / 64), (16, 17));
-    [one, two].into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    let two = one(&frames, &host);
+    assert_eq!((got.number() / 64, two.number() / 64), (16, 17));
+    free_all(&frames, &host, [got, two]);
     for node in [0, 1] {
         assert!(
             frames.alloc(&host, 6, Place::Only(NodeId(node))).is_ok(),
@@ -169,24 +190,24 @@ fn closed_caches_stay_empty() {
     let (host, frames) = source();
     for cpu in [0, 1] {
         host.be(cpu);
-        let one = frames.alloc(&host, 0, Place::Local).unwrap();
-        free(&frames, &host, one).unwrap();
+        let got = one(&frames, &host);
+        free(&frames, &host, got).unwrap();
     }
     frames.close();
     frames.close();
     frames.open();
     for cpu in [0, 1] {
         host.be(cpu);
-        let one = frames.alloc(&host, 0, Place::Local).unwrap();
-        assert_eq!(frames.info(one).unwrap().node(), frames.local_node(&host));
-        free(&frames, &host, one).unwrap();
+        let got = one(&frames, &host);
+        assert_eq!(frames.info(got).unwrap().node(), frames.local_node(&host));
+        free(&frames, &host, got).unwrap();
         assert!(frames.caches.iter().all(|cache| cache.len() == 0));
     }
     assert_eq!(frames.nodes.iter().map(|node| node.free()).sum::<usize>(), 512);
     frames.open();
-    let one = frames.alloc(&host, 0, Place::Local).unwrap();
+    let got = one(&frames, &host);
     assert_eq!(frames.caches.iter().map(Cache::len).sum::<usize>(), CACHE_BATCH - 1);
-    free(&frames, &host, one).unwrap();
+    free(&frames, &host, got).unwrap();
 }
 
 /// Two CPUs allocate and two free, never more than 8 frames at once. No allocation may fail,
@@ -218,7 +239,7 @@ fn no_frame_hides_in_a_cache() {
                                 continue;
                             }
                         } else if slot.load(Ordering::Acquire) == 0 {
-                            let got = frames.alloc(host, 0, Place::Local).unwrap();
+                            let got = one(frames, host);
                             slot.store(got.number(), Ordering::Release);
                             continue;
                         }
@@ -239,17 +260,17 @@ fn every_frame_can_be_had() {
     // Some frames lie in the caches of both CPUs.
     for cpu in [1, 0] {
         host.be(cpu);
-        let some: Vec<_> = (0..40).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
-        some.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+        let some: Vec<_> = (0..40).map(|_| one(&frames, &host)).collect();
+        free_all(&frames, &host, some);
     }
     assert_eq!(frames.free_frames(), 512);
-    let mut all: Vec<_> = (0..512).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
+    let mut held = all(&frames, &host);
     assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
     assert_eq!(frames.free_frames(), 0);
-    all.sort();
-    all.dedup();
-    assert_eq!(all.len(), 512);
-    all.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    held.sort();
+    held.dedup();
+    assert_eq!(held.len(), 512);
+    free_all(&frames, &host, held);
     // The frames merge again, also out of the caches.
     let big: Vec<_> = (0..2).map(|_| frames.alloc(&host, 8, Place::Local).unwrap()).collect();
     assert!(big.iter().all(|frame| frame.number() % 256 == 0));
@@ -330,46 +351,11 @@ fn threads_share_all_of_it() {
                         free(frames, host, held.swap_remove(round % held.len())).unwrap();
                     }
                 }
-                held.into_iter().for_each(|frame| free(frames, host, frame).unwrap());
+                free_all(frames, host, held);
             });
         }
     });
     assert_eq!(frames.free_frames(), 512);
-}
-
-/// Miri is slow.
-const STEPS: usize = if cfg!(miri) { 60 } else { 300 };
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None, cases: if cfg!(miri) { 1 } else { 256 }, ..ProptestConfig::default()
-    })]
-    /// Compares with a map of blocks: blocks do not overlap, each is aligned, and the number of
-    /// free frames is right.
-    #[test]
-    fn as_a_map(script in proptest::collection::vec((0u8..2, 0u8..7, 0usize..64), 0..STEPS)) {
-        let (host, frames) = source();
-        let mut held = BTreeMap::new();
-        for (cpu, what, which) in script {
-            host.be(usize::from(cpu));
-            if what < 4 {
-                let order = what * 2;
-                match frames.alloc(&host, order, if which % 2 == 0 { Place::Local } else { Place::Only(NodeId(1)) }) {
-                    Ok(got) => {
-                        let (start, len) = (got.number(), 1u64 << order);
-                        prop_assert!(start % len == 0 && (1024..1792).contains(&start));
-                        prop_assert!(held.range(..start + len).next_back().is_none_or(|(at, held)| at + held <= start));
-                        held.insert(start, len);
-                    }
-                    Err(error) => prop_assert_eq!(error, FrameError::OutOfFrames { order }),
-                }
-            } else if let Some(start) = held.keys().nth(which % held.len().max(1)).copied() {
-                held.remove(&start);
-                prop_assert_eq!(free(&frames, &host, frame(start)), Ok(()));
-            }
-            prop_assert_eq!(frames.free_frames() as u64, 512 - held.values().sum::<u64>());
-        }
-    }
 }
 
 /// A source that was made before there is a heap, in memory of its own, is as one on the heap.
@@ -381,26 +367,20 @@ fn memory_that_the_host_gives_is_enough() {
         // Wherever it begins.
         for skipped in if cfg!(miri) { 5..6 } else { 0..17 } {
             let mut memory = vec![0xee_u8; skipped + bytes];
-            let given = NonNull::from(&mut memory[skipped..]);
-            // SAFETY: the vector lives longer than the source, and no other code uses it.
-            let mut frames = unsafe { Frames::in_memory(range(1000, 1000), cpus, given) }.unwrap();
+            let mut frames = in_memory(cpus, &mut memory[skipped..]).unwrap();
             for (first, len) in RANGES {
                 // SAFETY: no code uses the memory in these tests.
                 unsafe { frames.add(range(first, len), NodeId(0)) }.unwrap();
             }
             assert_eq!(frames.free_frames(), 256 + 256 + 7);
             let host = Host::new(cpus);
-            let all: Vec<_> =
-                core::iter::from_fn(|| frames.alloc(&host, 0, Place::Local).ok()).collect();
-            assert_eq!(all.len(), 256 + 256 + 7);
-            all.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+            let held = all(&frames, &host);
+            assert_eq!(held.len(), 256 + 256 + 7);
+            free_all(&frames, &host, held);
             assert!(frames.alloc(&host, 8, Place::Local).is_ok(), "they have merged");
         }
         let mut memory = vec![0_u8; 16 * 1000];
-        // SAFETY: as above.
-        let short =
-            unsafe { Frames::in_memory(range(1000, 1000), cpus, NonNull::from(&mut memory[..])) };
-        assert_eq!(short.err(), Some(FramesError::OutOfMemory));
+        assert_eq!(in_memory(cpus, &mut memory).err(), Some(FramesError::OutOfMemory));
     }
 }
 
@@ -409,9 +389,7 @@ fn memory_that_the_host_gives_is_enough() {
 fn a_range_that_finds_no_memory_is_not_added() {
     let bytes = Frames::bytes(1000, 1, 1);
     let mut memory = vec![0_u8; bytes];
-    // SAFETY: as above.
-    let mut frames =
-        unsafe { Frames::in_memory(range(1000, 1000), 1, NonNull::from(&mut memory[..])) }.unwrap();
+    let mut frames = in_memory(1, &mut memory).unwrap();
     // SAFETY: no code uses the memory in these tests.
     let mut add = |first, len| unsafe { frames.add(range(first, len), NodeId(0)) };
     let added = (0..100).take_while(|at| add(1000 + 10 * at, 9).is_ok()).count() as u64;
@@ -428,17 +406,17 @@ fn a_range_may_be_added_later() {
     host.be(1);
     frames.set_home(CpuId::new(1).unwrap(), NodeId(2)).unwrap();
     let before = frames.free_frames();
-    let got = frames.alloc(&host, 0, Place::Local).unwrap();
+    let got = one(&frames, &host);
     assert_ne!(frames.info(got).unwrap().node(), NodeId(2));
     // SAFETY: no code uses the memory in these tests.
     let add = |first, len| unsafe { frames.add_later(&host, range(first, len), NodeId(2)) };
     assert_eq!(add(1850, 100), Ok(()));
     assert_eq!(add(1949, 2), Err(FramesError::Twice(frame(1949))));
     assert_eq!(frames.free_frames(), before + 100 - 1);
-    let near = frames.alloc(&host, 0, Place::Local).unwrap();
+    let near = one(&frames, &host);
     assert_eq!(frames.info(near).unwrap().node(), NodeId(2));
     assert_eq!((frames.nodes(), frames.local_node(&host)), (3, NodeId(2)));
-    [got, near].into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    free_all(&frames, &host, [got, near]);
     assert_eq!(frames.free_frames(), before + 100);
 }
 
@@ -452,52 +430,8 @@ fn a_zone_is_used_last() {
     let on = |at: &Frame| frames.info(*at).unwrap().node();
     let for_device = frames.alloc(&host, 2, Place::Only(low)).unwrap();
     assert_eq!(on(&for_device), low);
-    let all: Vec<_> = core::iter::from_fn(|| frames.alloc(&host, 0, Place::Local).ok()).collect();
-    assert_eq!(all.len(), 512 + 12);
-    assert!(all[..512].iter().all(|at| on(at) != low), "ordinary memory first");
-    assert!(all[512..].iter().all(|at| on(at) == low));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None, ..ProptestConfig::default()
-    })]
-
-    /// A block at a chosen place is given exactly if all its frames are free, and then they are
-    /// taken, and no others.
-    #[test]
-    #[cfg_attr(miri, ignore = "takes too long")]
-    fn blocks_at_chosen_places(calls in proptest::collection::vec((0u64..270, 0u8..7, any::<bool>()), 1..60)) {
-        let (host, frames) = source();
-        let mut taken: Vec<(Frame, u8)> = Vec::new();
-        let mut is_free = [true; 256];
-        for (at, order, gives) in calls {
-            if gives && !taken.is_empty() {
-                let (block, order) = taken.swap_remove(at as usize % taken.len());
-                free(&frames, &host, block).unwrap();
-                let first = (block.number() - 1024) as usize;
-                is_free[first..first + (1 << order)].fill(true);
-                continue;
-            }
-            let (len, first) = (1usize << order, at as usize);
-            let result = frames.alloc_at(&host, frame(1024 + at), order);
-            if first + len > 256 {
-                let beyond = if first < 256 { at + len as u64 - 1 } else { at };
-                prop_assert_eq!(result, Err(FrameError::NotOurs(frame(1024 + beyond))));
-                continue;
-            }
-            let fits = first.is_multiple_of(len) && is_free[first..first + len].iter().all(|free| *free);
-            let expected = if fits { Ok(()) } else { Err(FrameError::NotFree(frame(1024 + at))) };
-            prop_assert_eq!(result, expected);
-            if fits {
-                is_free[first..first + len].fill(false);
-                taken.push((frame(1024 + at), order));
-                prop_assert_eq!(frames.info(frame(1024 + at)).map(FrameInfo::refs), Some(1));
-            }
-        }
-        let left = is_free.iter().filter(|free| **free).count();
-        prop_assert_eq!(frames.free_frames(), left + 256);
-        taken.into_iter().for_each(|(block, _)| free(&frames, &host, block).unwrap());
-        prop_assert!(frames.alloc(&host, 8, Place::Only(NodeId(0))).is_ok(), "they have merged");
-    }
+    let held = all(&frames, &host);
+    assert_eq!(held.len(), 512 + 12);
+    assert!(held[..512].iter().all(|at| on(at) != low), "ordinary memory first");
+    assert!(held[512..].iter().all(|at| on(at) == low));
 }

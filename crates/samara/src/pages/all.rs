@@ -4,7 +4,7 @@ use std::{fs::File, io::BufReader};
 
 use serde_json::{Value, json};
 use trace::{
-    replay::{replay, replay_beside},
+    replay::{replay, replay_with_shadow},
     report::Summary,
     text::Error,
 };
@@ -34,7 +34,7 @@ impl PagesOfAll {
                 return replay(reader, name);
             }
         };
-        let (summary, pages) = replay_beside(reader, name, pages)?;
+        let (summary, pages) = replay_with_shadow(reader, name, pages)?;
         let (figures, failure) = pages.finish();
         self.add(name, figures, failure);
         Ok(summary)

@@ -2,9 +2,9 @@
 //!
 //! Each address space of the mirror gets one of [`mm`] beside it, on the machine in software of
 //! [`sim`] with all its checkers on. The mirror breaks each record down to steps
-//! ([`trace::mirror::Step`]), and each step is carried out there, too, by the call of `mm` where
-//! there is one: so pages are faulted in, copied, moved, protected and freed by the calls of a real
-//! program, in its order.
+//! ([`trace::mirror::SpaceChange`]), and each step is carried out there, too, by the call of `mm`
+//! where there is one: so pages are faulted in, copied, moved, protected and freed by the calls of
+//! a real program, in its order.
 //!
 //! # What is touched
 //! A recording has few accesses. All of them are made:
@@ -51,7 +51,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
 use paging::{Paging, X86_64L4};
 use sim::{Grace, Sim};
 use trace::{
-    mirror::{Beside, File, Step},
+    mirror::{File, Shadow, SpaceChange},
     record::{MmId, Record},
     report::Progress,
 };
@@ -170,7 +170,7 @@ fn known(processes: &mut HashMap<MmId, Process>, mm: MmId) -> Result<&mut Proces
     processes.get_mut(&mm).ok_or_else(|| format!("address space {mm} has no pages"))
 }
 
-impl Beside for Pages {
+impl Shadow for Pages {
     fn record(&mut self, line: usize, record: &Record) {
         (self.line, self.records) = (line, self.records + 1);
         let ran = match record {
@@ -211,7 +211,7 @@ impl Beside for Pages {
         });
     }
 
-    fn step(&mut self, mm: MmId, step: &Step<File>, result: Result<usize, vma::Error>) {
+    fn change(&mut self, mm: MmId, step: &SpaceChange<File>, result: Result<usize, vma::Error>) {
         self.attempt(|pages| {
             pages.world.figures.steps += 1;
             known(&mut pages.processes, mm)?.step(&mut pages.world, step, result)

@@ -15,7 +15,7 @@ use std::{
 use mm::{Backing, File as PagedFile, Object, ObjectError, PageSource, Shmem, ShmemKind};
 use sim::Sim;
 use trace::{
-    mirror::{File, Step},
+    mirror::{File, SpaceChange},
     record::{FileDesc, FileId, FileKind},
 };
 use vma::{MappedFile, PAGE_SIZE, Placement};
@@ -54,11 +54,11 @@ impl Objects {
     pub(super) fn translate(
         &mut self,
         paging: &Shared,
-        step: &Step<File>,
+        step: &SpaceChange<File>,
         figures: &mut Figures,
-    ) -> Result<Step<Backing<Sim>>, String> {
+    ) -> Result<SpaceChange<Backing<Sim>>, String> {
         let size = match step {
-            Step::Shmat(request) => request.len as u64,
+            SpaceChange::Shmat(request) => request.len as u64,
             _ => SIZE,
         };
         // Stands for what could not be opened, in a step that is not made.

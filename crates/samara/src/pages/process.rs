@@ -5,7 +5,7 @@ use std::{mem::ManuallyDrop, ops::Range};
 use machine::Asid;
 use mm::{Backing, Error, FaultError, ObjectError, UserFaultModes};
 use sim::Sim;
-use trace::mirror::{File, Step};
+use trace::mirror::{File, SpaceChange};
 use vma::{Advice, Layout, MapFlags, PAGE_SIZE, Profile, VmFlags};
 
 use super::{Space, model::Model, objects::key_of, touch, world::CPUS, world::World};
@@ -84,7 +84,7 @@ impl Process {
     pub(super) fn step(
         &mut self,
         world: &mut World,
-        step: &Step<File>,
+        step: &SpaceChange<File>,
         mirror: Result<usize, vma::Error>,
     ) -> Result<(), String> {
         let cpu = self.cpu;
@@ -100,16 +100,18 @@ impl Process {
         self.follow(world, step, mirror, &before, removed);
         let changed = changed(step, mirror, before.heap);
         let mut pages: Vec<usize> = changed.into_iter().flat_map(few_pages).collect();
-        if matches!(step, Step::Brk(_)) || matches!(step, Step::Mmap(map) if map.file.is_none()) {
+        if matches!(step, SpaceChange::Brk(_))
+            || matches!(step, SpaceChange::Mmap(map) if map.file.is_none())
+        {
             pages.pop();
         }
         self.touch(world, &pages)
     }
 
     /// What the model must know of the VMAs before a step.
-    fn before(&self, step: &Step<Backing<Sim>>) -> Result<Before, String> {
+    fn before(&self, step: &SpaceChange<Backing<Sim>>) -> Result<Before, String> {
         let moved = match step {
-            Step::Mremap(map) => map.addr..map.addr.saturating_add(map.old_len),
+            SpaceChange::Mremap(map) => map.addr..map.addr.saturating_add(map.old_len),
             _ => 0..0,
         };
         let found = self.space.with_vmas(|vmas| {
@@ -139,45 +141,45 @@ impl Process {
     fn carry_out(
         &mut self,
         world: &mut World,
-        step: &Step<Backing<Sim>>,
+        step: &SpaceChange<Backing<Sim>>,
     ) -> Result<Result<usize, Error>, String> {
         let space = &self.space;
         let nothing = |done: Result<(), Error>| done.map(|()| 0);
         let done = match step.clone() {
-            Step::Mmap(map) if map.driver_flags.is_some() => {
+            SpaceChange::Mmap(map) if map.driver_flags.is_some() => {
                 world.figures.lack("flags that a driver chooses for its VMA");
                 space.with_vmas(|vmas| step.carry_out(vmas))
             }
-            Step::Mmap(map) => match map.file {
+            SpaceChange::Mmap(map) => match map.file {
                 None => space.mmap(map.addr, map.len, map.prot, map.flags),
                 Some(file) => {
                     space.mmap_object(map.addr, map.len, map.prot, map.flags, file, map.offset)
                 }
             },
-            Step::Munmap { addr, len } => nothing(space.munmap(addr, len)),
-            Step::Mprotect { addr, len, prot, pkey } => {
+            SpaceChange::Munmap { addr, len } => nothing(space.munmap(addr, len)),
+            SpaceChange::Mprotect { addr, len, prot, pkey } => {
                 nothing(space.mprotect(addr, len, prot, pkey))
             }
-            Step::Mremap(request) => space.mremap(request),
-            Step::Brk(to) => space.brk(to),
-            Step::Madvise { addr, len, advice } => nothing(space.madvise(addr, len, advice)),
-            Step::Mlock { addr, len, on_fault } => nothing(space.mlock(addr, len, on_fault)),
-            Step::Munlock { addr, len } => nothing(space.munlock(addr, len)),
-            Step::Mlockall(what) => nothing(space.mlockall(what)),
-            Step::Munlockall => nothing(space.munlockall()),
-            Step::Shmat(request) => space.shmat(request),
-            Step::Shmdt(addr) => nothing(space.shmdt(addr)),
-            Step::Watch { addr, len, modes, uffd } => {
+            SpaceChange::Mremap(request) => space.mremap(request),
+            SpaceChange::Brk(to) => space.brk(to),
+            SpaceChange::Madvise { addr, len, advice } => nothing(space.madvise(addr, len, advice)),
+            SpaceChange::Mlock { addr, len, on_fault } => nothing(space.mlock(addr, len, on_fault)),
+            SpaceChange::Munlock { addr, len } => nothing(space.munlock(addr, len)),
+            SpaceChange::Mlockall(what) => nothing(space.mlockall(what)),
+            SpaceChange::Munlockall => nothing(space.munlockall()),
+            SpaceChange::Shmat(request) => space.shmat(request),
+            SpaceChange::Shmdt(addr) => nothing(space.shmdt(addr)),
+            SpaceChange::Watch { addr, len, modes, uffd } => {
                 let mut wanted = UserFaultModes::empty();
                 wanted.set(UserFaultModes::MISSING, modes.contains(VmFlags::UFFD_MISSING));
                 wanted.set(UserFaultModes::WP, modes.contains(VmFlags::UFFD_WP));
                 wanted.set(UserFaultModes::MINOR, modes.contains(VmFlags::UFFD_MINOR));
                 nothing(space.userfault_register(addr, len, wanted, uffd))
             }
-            Step::Unwatch { addr, len } => nothing(space.userfault_unregister(addr, len)),
-            Step::CloseWatch(id) => nothing(space.userfault_close(id)),
-            Step::FirstWrite(addr) => return touch::first_write(self, world, addr),
-            Step::GrowDown { start, .. } => return touch::grow(self, world, step, start),
+            SpaceChange::Unwatch { addr, len } => nothing(space.userfault_unregister(addr, len)),
+            SpaceChange::CloseWatch(id) => nothing(space.userfault_close(id)),
+            SpaceChange::FirstWrite(addr) => return touch::first_write(self, world, addr),
+            SpaceChange::GrowDown { start, .. } => return touch::grow(self, world, step, start),
             _ => space.with_vmas(|vmas| step.carry_out(vmas)),
         };
         if let Err(Error::NotSupported(what)) = done {
@@ -192,7 +194,7 @@ impl Process {
     fn follow(
         &mut self,
         world: &mut World,
-        step: &Step<Backing<Sim>>,
+        step: &SpaceChange<Backing<Sim>>,
         result: Result<usize, vma::Error>,
         before: &Before,
         removed: Option<u64>,
@@ -201,21 +203,23 @@ impl Process {
             addr..addr.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX)
         };
         match (step, result) {
-            (Step::Mremap(request), Ok(to)) => self.model.remap(request, to, &before.parts),
-            (Step::Mremap(request), Err(_)) => self.model.doubt_remap(request),
-            (Step::Mmap(map), Ok(at)) => self.model.forget(whole(at, map.len)),
-            (Step::Mmap(map), Err(_)) if map.flags.contains(MapFlags::FIXED) => {
+            (SpaceChange::Mremap(request), Ok(to)) => self.model.remap(request, to, &before.parts),
+            (SpaceChange::Mremap(request), Err(_)) => self.model.doubt_remap(request),
+            (SpaceChange::Mmap(map), Ok(at)) => self.model.forget(whole(at, map.len)),
+            (SpaceChange::Mmap(map), Err(_)) if map.flags.contains(MapFlags::FIXED) => {
                 self.model.doubt(whole(map.addr, map.len));
             }
-            (Step::Shmat(map), Ok(at)) => self.model.forget(whole(at, map.len)),
-            (Step::Adopt(vma), Ok(_)) => self.model.forget(vma.start..vma.end),
-            (Step::Munmap { addr, len }, Ok(_)) => self.model.forget(whole(*addr, *len)),
-            (Step::Settle { start, end, flags: None }, Ok(_)) => self.model.forget(*start..*end),
-            (Step::Brk(_), Ok(now)) => {
+            (SpaceChange::Shmat(map), Ok(at)) => self.model.forget(whole(at, map.len)),
+            (SpaceChange::Adopt(vma), Ok(_)) => self.model.forget(vma.start..vma.end),
+            (SpaceChange::Munmap { addr, len }, Ok(_)) => self.model.forget(whole(*addr, *len)),
+            (SpaceChange::Settle { start, end, flags: None }, Ok(_)) => {
+                self.model.forget(*start..*end)
+            }
+            (SpaceChange::Brk(_), Ok(now)) => {
                 let [old, now] = [before.heap, now].map(|end| end.next_multiple_of(PAGE_SIZE));
                 self.model.forget(old.min(now)..old.max(now));
             }
-            (Step::Madvise { addr, len, advice }, result) => match (advice, result) {
+            (SpaceChange::Madvise { addr, len, advice }, result) => match (advice, result) {
                 (Advice::Remove, _) => self.remove(world, whole(*addr, *len), removed),
                 (advice, Ok(_)) if drops_pages(*advice) => self.model.forget(whole(*addr, *len)),
                 (advice, Err(_)) if drops_pages(*advice) => self.model.doubt(whole(*addr, *len)),
@@ -330,12 +334,14 @@ fn drops_pages(advice: Advice) -> bool {
 /// is no difference of the VMAs.
 fn agree(
     world: &mut World,
-    step: &Step<Backing<Sim>>,
+    step: &SpaceChange<Backing<Sim>>,
     mirror: Result<usize, vma::Error>,
     ours: Result<usize, Error>,
 ) -> Result<(), String> {
-    let populates =
-        matches!(step, Step::Madvise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. });
+    let populates = matches!(
+        step,
+        SpaceChange::Madvise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. }
+    );
     let lacking = match (mirror, ours) {
         (Ok(theirs), Ok(ours)) if theirs == ours => return Ok(()),
         (Err(theirs), Err(Error::Vma(ours))) if theirs.errno() == ours.errno() => return Ok(()),
@@ -365,24 +371,24 @@ fn said(result: Result<usize, impl std::fmt::Display>) -> String {
 
 /// The ranges that a step changed, which are touched after it.
 fn changed(
-    step: &Step<Backing<Sim>>,
+    step: &SpaceChange<Backing<Sim>>,
     result: Result<usize, vma::Error>,
     heap: usize,
 ) -> [Range<usize>; 2] {
     let Ok(at) = result else { return [0..0, 0..0] };
     let to = |addr: usize, len: usize| addr..addr.saturating_add(len);
     let range = match *step {
-        Step::Mremap(map) => return [to(at, map.new_len), to(map.addr, map.old_len)],
-        Step::Mmap(ref map) => to(at, map.len),
-        Step::Shmat(ref map) => to(at, map.len),
-        Step::Adopt(ref vma) => vma.start..vma.end,
-        Step::Brk(_) => heap.min(at)..heap.max(at),
-        Step::Munmap { addr, len }
-        | Step::Mprotect { addr, len, .. }
-        | Step::Madvise { addr, len, .. }
-        | Step::Mlock { addr, len, .. }
-        | Step::RemapFilePages { addr, len, .. } => to(addr, len),
-        Step::Settle { start, end, .. } => start..end,
+        SpaceChange::Mremap(map) => return [to(at, map.new_len), to(map.addr, map.old_len)],
+        SpaceChange::Mmap(ref map) => to(at, map.len),
+        SpaceChange::Shmat(ref map) => to(at, map.len),
+        SpaceChange::Adopt(ref vma) => vma.start..vma.end,
+        SpaceChange::Brk(_) => heap.min(at)..heap.max(at),
+        SpaceChange::Munmap { addr, len }
+        | SpaceChange::Mprotect { addr, len, .. }
+        | SpaceChange::Madvise { addr, len, .. }
+        | SpaceChange::Mlock { addr, len, .. }
+        | SpaceChange::RemapFilePages { addr, len, .. } => to(addr, len),
+        SpaceChange::Settle { start, end, .. } => start..end,
         _ => 0..0,
     };
     [range, 0..0]

@@ -2,7 +2,7 @@
 
 use super::*;
 use grace::Reclaim;
-use trace::{replay::replay_beside, report::Summary};
+use trace::{replay::replay_with_shadow, report::Summary};
 
 const HEAD: &str = "# vmtrace 1 kernel=6.18 page=4096\n\
     X 2 7 vmas=0 brk=10000000 start_brk=10000000 start_stack=0 mmap_base=7f9c46800000 exe=/bin/x\n";
@@ -11,7 +11,7 @@ const HEAD: &str = "# vmtrace 1 kernel=6.18 page=4096\n\
 fn replay_with<F: FnMut(&mut Pages, usize)>(lines: &str, damage: F) -> (Figures, Option<Failure>) {
     struct Damaged<F>(Pages, F);
 
-    impl<F: FnMut(&mut Pages, usize)> Beside for Damaged<F> {
+    impl<F: FnMut(&mut Pages, usize)> Shadow for Damaged<F> {
         fn record(&mut self, line: usize, record: &Record) {
             self.0.record(line, record);
             (self.1)(&mut self.0, line);
@@ -19,8 +19,13 @@ fn replay_with<F: FnMut(&mut Pages, usize)>(lines: &str, damage: F) -> (Figures,
         fn exec(&mut self, mm: MmId, profile: Profile, layout: Layout) {
             self.0.exec(mm, profile, layout);
         }
-        fn step(&mut self, mm: MmId, step: &Step<File>, result: Result<usize, vma::Error>) {
-            self.0.step(mm, step, result);
+        fn change(
+            &mut self,
+            mm: MmId,
+            step: &SpaceChange<File>,
+            result: Result<usize, vma::Error>,
+        ) {
+            self.0.change(mm, step, result);
         }
         fn fork(&mut self, mm: MmId, child: MmId) {
             self.0.fork(mm, child);
@@ -35,7 +40,8 @@ fn replay_with<F: FnMut(&mut Pages, usize)>(lines: &str, damage: F) -> (Figures,
 
     let text = format!("{HEAD}{lines}");
     let pages = Damaged(Pages::new("test").unwrap(), damage);
-    let (summary, pages): (Summary, _) = replay_beside(text.as_bytes(), "test", pages).unwrap();
+    let (summary, pages): (Summary, _) =
+        replay_with_shadow(text.as_bytes(), "test", pages).unwrap();
     assert!(summary.first_mismatch.is_none(), "{:?}", summary.first_mismatch);
     pages.0.finish()
 }
@@ -259,7 +265,7 @@ fn a_recording_that_cannot_be_read_ends_its_machine() {
     let text = format!("{HEAD}{MAP}nonsense\n");
     let pages = Pages::new("test").unwrap();
     let sim = pages.world.sim.clone();
-    assert!(replay_beside(text.as_bytes(), "test", pages).is_err());
+    assert!(replay_with_shadow(text.as_bytes(), "test", pages).is_err());
     assert!(sim.check_leaks().is_ok());
 }
 

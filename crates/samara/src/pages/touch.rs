@@ -6,7 +6,7 @@
 use machine::{Translated, VirtAddr};
 use mm::{Access, Backing, Error, FaultError, ObjectError, Outcome};
 use sim::Sim;
-use trace::mirror::Step;
+use trace::mirror::SpaceChange;
 use vma::{Area, PAGE_SIZE, VmFlags};
 
 use super::{
@@ -145,7 +145,7 @@ pub(super) fn first_write(
         }
     }
     // If no write was possible, the VMA alone learns of it.
-    let step: Step<Backing<Sim>> = Step::FirstWrite(addr);
+    let step: SpaceChange<Backing<Sim>> = SpaceChange::FirstWrite(addr);
     match area_at(process, page).is_some_and(|area| area.vma.is_faulted()) {
         true => Ok(Ok(0)),
         false => Ok(process.space.with_vmas(|vmas| step.carry_out(vmas))),
@@ -156,7 +156,7 @@ pub(super) fn first_write(
 pub(super) fn grow(
     process: &mut Process,
     world: &mut World,
-    step: &Step<Backing<Sim>>,
+    step: &SpaceChange<Backing<Sim>>,
     start: usize,
 ) -> Result<Result<usize, Error>, String> {
     let done = access(process, world, start, None)?;

@@ -16,7 +16,7 @@ mod tests;
 use std::collections::HashMap;
 
 use trace::{
-    mirror::{Beside, File, Step},
+    mirror::{File, Shadow, SpaceChange},
     record::{MmId, Record},
 };
 use vma::{AddressSpace, Error, Layout, Profile};
@@ -47,7 +47,7 @@ impl<'a> WhatIf<'a> {
     }
 }
 
-impl Beside for WhatIf<'_> {
+impl Shadow for WhatIf<'_> {
     fn record(&mut self, line: usize, _: &Record) {
         self.line = line;
     }
@@ -57,7 +57,7 @@ impl Beside for WhatIf<'_> {
         self.spaces.insert(mm, Space { recorded: AddressSpace::new(profile, layout), other });
     }
 
-    fn step(&mut self, mm: MmId, step: &Step<File>, result: Result<usize, Error>) {
+    fn change(&mut self, mm: MmId, step: &SpaceChange<File>, result: Result<usize, Error>) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         let asked = name(step).and_then(|name| {
             let mut other = space.recorded.get_mut().duplicate(space.other).ok()?;
@@ -90,25 +90,25 @@ impl Beside for WhatIf<'_> {
 }
 
 /// The call of a step. `None`: it is no call, or rules do not change it.
-fn name(step: &Step<File>) -> Option<&'static str> {
+fn name(step: &SpaceChange<File>) -> Option<&'static str> {
     Some(match step {
-        Step::Mmap(_) => "mmap",
-        Step::Munmap { .. } => "munmap",
-        Step::Mprotect { .. } => "mprotect",
-        Step::Mremap(_) => "mremap",
-        Step::Brk(_) => "brk",
-        Step::Madvise { .. } => "madvise",
-        Step::Mlock { .. } => "mlock",
-        Step::Munlock { .. } => "munlock",
-        Step::Mlockall(_) => "mlockall",
-        Step::Munlockall => "munlockall",
-        Step::Mbind { .. } => "mbind",
-        Step::SetHomeNode { .. } => "set_mempolicy_home_node",
-        Step::RemapFilePages { .. } => "remap_file_pages",
-        Step::Mseal { .. } => "mseal",
-        Step::Shmat(_) => "shmat",
-        Step::Shmdt(_) => "shmdt",
-        Step::Watch { .. } | Step::Unwatch { .. } => "ioctl",
+        SpaceChange::Mmap(_) => "mmap",
+        SpaceChange::Munmap { .. } => "munmap",
+        SpaceChange::Mprotect { .. } => "mprotect",
+        SpaceChange::Mremap(_) => "mremap",
+        SpaceChange::Brk(_) => "brk",
+        SpaceChange::Madvise { .. } => "madvise",
+        SpaceChange::Mlock { .. } => "mlock",
+        SpaceChange::Munlock { .. } => "munlock",
+        SpaceChange::Mlockall(_) => "mlockall",
+        SpaceChange::Munlockall => "munlockall",
+        SpaceChange::Mbind { .. } => "mbind",
+        SpaceChange::SetHomeNode { .. } => "set_mempolicy_home_node",
+        SpaceChange::RemapFilePages { .. } => "remap_file_pages",
+        SpaceChange::Mseal { .. } => "mseal",
+        SpaceChange::Shmat(_) => "shmat",
+        SpaceChange::Shmdt(_) => "shmdt",
+        SpaceChange::Watch { .. } | SpaceChange::Unwatch { .. } => "ioctl",
         _ => return None,
     })
 }

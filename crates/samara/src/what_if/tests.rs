@@ -1,4 +1,4 @@
-use trace::replay::replay_beside;
+use trace::replay::replay_with_shadow;
 
 use super::*;
 
@@ -15,8 +15,8 @@ fn recording(calls: &[&str]) -> String {
 fn ask(rules: &[&str], calls: &[&str]) -> serde_json::Value {
     let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let text = recording(calls);
-    let (summary, asked) =
-        replay_beside(text.as_bytes(), "a", WhatIf::new(&rules)).unwrap_or_else(|e| panic!("{e}"));
+    let (summary, asked) = replay_with_shadow(text.as_bytes(), "a", WhatIf::new(&rules))
+        .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(summary.total.mismatches, 0, "{:?}", summary.first_mismatch);
     let report = asked.finish();
     assert!(report.text("a", &rules).starts_with("a with "));

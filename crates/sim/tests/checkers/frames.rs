@@ -5,24 +5,17 @@ use super::*;
 #[test]
 fn frames_are_freed_when_nothing_leads_to_them() {
     for order in [0, 9] {
-        let sim = Sim::new(Config { frames: 1024, ..config() }).unwrap();
-        let run = seeded(
-            &sim,
-            0,
-            vec![Box::new(|| {
-                let space = Space::new(&sim);
-                let block = sim.alloc(order, Place::Local).unwrap();
-                let large = if order == 9 { LARGE } else { 0 };
-                space.set(AT, order / 9, block.start().get() | RW | large);
-                free(&sim, block);
-            })],
-        );
-        let failure = run.unwrap_err();
-        let violation = &failure.report().unwrap().violation;
-        let Violation::FreedWhileMapped { index: found, .. } = violation else {
-            panic!("{failure}")
+        let found = alone_with(Config { frames: 1024, ..config() }, |sim| {
+            let space = Space::new(sim);
+            let block = sim.alloc(order, Place::Local).unwrap();
+            let large = if order == 9 { LARGE } else { 0 };
+            space.set(AT, order / 9, block.start().get() | RW | large);
+            free(sim, block);
+        });
+        let Some(Violation::FreedWhileMapped { index: at, .. }) = found else {
+            panic!("{order}: {found:?}")
         };
-        assert_eq!(*found, index(AT, order / 9));
+        assert_eq!(at, index(AT, order / 9));
     }
     let released = alone(|sim| {
         let space = Space::new(sim);
@@ -38,21 +31,13 @@ fn frames_are_freed_when_nothing_leads_to_them() {
 #[test]
 fn a_frame_with_many_entries_is_not_freed_while_one_leads_to_it() {
     let freed_with = |left: Option<u64>| {
-        let sim = Sim::new(Config { frames: 1024, ..config() }).unwrap();
-        let run = seeded(
-            &sim,
-            0,
-            vec![Box::new(move || {
-                let sim = Sim::here().unwrap();
-                let space = Space::new(&sim);
-                let frame = page(&sim);
-                let places = || (0..100).map(|page| AT + (page << 12));
-                places().for_each(|at| space.map(at, frame));
-                places().filter(|at| left != Some(*at)).for_each(|at| space.set(at, 0, 0));
-                free(&sim, frame);
-            })],
-        );
-        run.err().map(|failure| failure.report().unwrap().violation.clone())
+        alone_with(Config { frames: 1024, ..config() }, |sim| {
+            let (space, frame) = (Space::new(sim), page(sim));
+            let places = || (0..100).map(|page| AT + (page << 12));
+            places().for_each(|at| space.map(at, frame));
+            places().filter(|at| left != Some(*at)).for_each(|at| space.set(at, 0, 0));
+            free(sim, frame);
+        })
     };
     for left in [AT, AT + (70 << 12), AT + (99 << 12)] {
         let found = freed_with(Some(left));
@@ -63,22 +48,15 @@ fn a_frame_with_many_entries_is_not_freed_while_one_leads_to_it() {
 
 #[test]
 fn a_frame_within_a_large_page_is_not_freed() {
-    let sim = Sim::new(Config { frames: 2048, ..config() }).unwrap();
-    let run = seeded(
-        &sim,
-        0,
-        vec![Box::new(|| {
-            let space = Space::new(&sim);
-            let block = sim.alloc(9, Place::Local).unwrap();
-            space.set(AT, 1, block.start().get() | RW | LARGE);
-            // SAFETY: the block is ours, and has no contents.
-            unsafe { sim.split(block) }.unwrap();
-            free(&sim, block.checked_add(77).unwrap());
-        })],
-    );
-    let failure = run.unwrap_err();
-    let violation = &failure.report().unwrap().violation;
-    assert!(matches!(violation, Violation::FreedWhileMapped { .. }), "{failure}");
+    let found = alone_with(Config { frames: 2048, ..config() }, |sim| {
+        let space = Space::new(sim);
+        let block = sim.alloc(9, Place::Local).unwrap();
+        space.set(AT, 1, block.start().get() | RW | LARGE);
+        // SAFETY: the block is ours, and has no contents.
+        unsafe { sim.split(block) }.unwrap();
+        free(sim, block.checked_add(77).unwrap());
+    });
+    assert!(matches!(found, Some(Violation::FreedWhileMapped { .. })), "{found:?}");
 }
 
 #[test]
@@ -129,9 +107,7 @@ enum Pin {
 /// frames.
 fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    let frame = sim.on_cpu(0, || page(&sim));
-    sim.on_cpu(0, || space.map(AT, frame));
+    let (space, _) = sim.on_cpu(0, || mapped(&sim));
     let owner = || {
         let frame = space.unmap(AT);
         space.flush(AT, 4096, false);
@@ -156,8 +132,7 @@ fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
-    sim.on_cpu(0, || space.destroy_all());
-    Ok(sim.check_leaks()?)
+    finish(&sim, &space)
 }
 
 #[test]
@@ -172,8 +147,7 @@ fn leaks_are_named() {
     let sim = machine(2);
     let frame = sim.on_cpu(1, || {
         let frame = sim.alloc(2, Place::Local).unwrap();
-        // SAFETY: it is ours.
-        unsafe { sim.set_owner(frame, Owner::Kernel) }.unwrap();
+        set_owner(&sim, frame, Owner::Kernel);
         frame
     });
     let report = sim.check_leaks().unwrap_err();
@@ -191,30 +165,22 @@ fn leaks_are_named() {
 
 /// Sends a page through a quicklist; `dirt` selects when and where a word is changed.
 fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
-    let sim = machine(1);
-    sim.constructed(3, |index| if index >= 256 { index as u64 } else { 0 });
-    let run = seeded(
-        &sim,
-        0,
-        vec![Box::new(|| {
-            let frame = page(&sim);
-            let words = sim.frame_ptr(frame).unwrap().cast::<u64>();
-            // SAFETY: within the frame, which only this test uses.
-            let put = |index: usize, value| unsafe { words.add(index).write(value) };
-            (0..512).for_each(|index| put(index, if index >= 256 { index as u64 } else { 0 }));
-            if let Some((true, index)) = dirt {
-                put(index, 1);
-            }
-            // SAFETY: it is ours; the machine checks that it is in its constructed state.
-            unsafe { sim.set_owner(frame, Owner::Quick(3)) }.unwrap();
-            if let Some((false, index)) = dirt {
-                put(index, 1);
-            }
-            // SAFETY: as above.
-            unsafe { sim.set_owner(frame, becomes) }.unwrap();
-        })],
-    );
-    run.err().map(|failure| failure.report().unwrap().violation.clone())
+    alone_if(|sim| {
+        sim.constructed(3, |index| if index >= 256 { index as u64 } else { 0 });
+        let frame = page(sim);
+        let words = sim.frame_ptr(frame).unwrap().cast::<u64>();
+        // SAFETY: within the frame, which only this test uses.
+        let put = |index: usize, value| unsafe { words.add(index).write(value) };
+        (0..512).for_each(|index| put(index, if index >= 256 { index as u64 } else { 0 }));
+        if let Some((true, index)) = dirt {
+            put(index, 1);
+        }
+        set_owner(sim, frame, Owner::Quick(3));
+        if let Some((false, index)) = dirt {
+            put(index, 1);
+        }
+        set_owner(sim, frame, becomes);
+    })
 }
 
 #[test]

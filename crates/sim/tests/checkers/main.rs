@@ -54,8 +54,27 @@ fn alone(program: impl FnOnce(&Sim) + Send) -> Violation {
 }
 
 fn alone_if(program: impl FnOnce(&Sim) + Send) -> Option<Violation> {
-    let sim = machine(1);
-    let run = seeded(&sim, 0, vec![Box::new(|| program(&sim)) as Program]);
-    let failure = run.err()?;
-    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+    alone_with(Config { cpus: 1, frames: 256, ..Config::default() }, program)
+}
+
+/// A space with one page, at [`AT`]. Called as a CPU.
+fn mapped(sim: &Sim) -> (Space, Frame) {
+    let (space, frame) = (Space::new(sim), page(sim));
+    space.map(AT, frame);
+    (space, frame)
+}
+
+/// A space with the tables for [`AT`], but no page.
+fn with_tables(sim: &Sim) -> Space {
+    sim.on_cpu(0, || {
+        let space = Space::new(sim);
+        space.set(AT, 0, 0);
+        space
+    })
+}
+
+/// Gives back the tables of a space of which nothing is mapped, and looks for leaks.
+fn finish(sim: &Sim, space: &Space) -> Result<(), Failure> {
+    sim.on_cpu(0, || space.destroy_all());
+    Ok(sim.check_leaks()?)
 }

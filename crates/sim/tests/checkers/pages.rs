@@ -56,8 +56,7 @@ fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
-    sim.on_cpu(0, || space.destroy_all());
-    Ok(sim.check_leaks()?)
+    finish(&sim, &space)
 }
 
 #[test]
@@ -105,27 +104,18 @@ fn mutants_use_stale_translations() {
 
 #[test]
 fn a_stale_permission_is_noticed() {
-    let sim = machine(1);
-    let found = seeded(
-        &sim,
-        0,
-        vec![Box::new(|| {
-            let space = Space::new(&sim);
-            space.activate(0);
-            let frame = page(&sim);
-            space.map(AT, frame);
-            space.store(AT, 1).unwrap();
-            space.set(AT, 0, frame.start().get() | PRESENT);
-            // A read is still allowed; a write only by the old translation.
-            assert_eq!(space.load(AT), Ok(1));
-            let _ = space.store(AT, 2);
-            unreachable!("the machine goes on with a stale permission");
-        })],
-    );
-    let failure = found.unwrap_err();
-    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+    let found = alone(|sim| {
+        let (space, frame) = mapped(sim);
+        space.activate(0);
+        space.store(AT, 1).unwrap();
+        space.set(AT, 0, frame.start().get() | PRESENT);
+        // A read is still allowed; a write only by the old translation.
+        assert_eq!(space.load(AT), Ok(1));
+        let _ = space.store(AT, 2);
+        unreachable!("the machine goes on with a stale permission");
+    });
     assert!(matches!(
-        violation,
+        found,
         Violation::StaleTranslation { write: true, now: None, freed: false, .. }
     ));
 }
@@ -135,9 +125,7 @@ fn protect(seed: u64, flush: bool) -> Result<(), Failure> {
     let sim =
         Sim::new(Config { checks: Checks { stale: sim::Stale::Freed, ..Checks::ALL }, ..config() })
             .unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    let frame = sim.on_cpu(0, || page(&sim));
-    sim.on_cpu(0, || space.map(AT, frame));
+    let (space, frame) = sim.on_cpu(0, || mapped(&sim));
     let owner = || {
         space.activate(0);
         space.set(AT, 0, frame.start().get() | PRESENT);
@@ -169,15 +157,10 @@ fn flushes_that_are_owed_are_looked_for() {
 /// flag.
 fn quiescent_state(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
+    let (space, frame) = sim.on_cpu(0, || mapped(&sim));
     let (unmapped, flushed) = (AtomicBool::new(false), AtomicBool::new(false));
-    let frame = sim.on_cpu(0, || {
-        space.activate(0);
-        let frame = page(&sim);
-        space.map(AT, frame);
-        frame
-    });
     let owner = || {
+        space.activate(0);
         space.unmap(AT);
         sim.flush(Flush::All);
         unmapped.store(true, SeqCst);
@@ -220,23 +203,12 @@ fn a_quiescent_state_follows_its_flush() {
 /// it.
 fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { speculation: 0, ..config() }).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
+    let (space, frame) = sim.on_cpu(0, || mapped(&sim));
     let cpus = AtomicCpuSet::new();
-    let frame = sim.on_cpu(0, || {
-        let frame = page(&sim);
-        space.map(AT, frame);
-        frame
-    });
     let owner = || {
         space.unmap(AT);
         sim.step(SharedAccess::Other);
-        let what = Flush::Range {
-            space: Some(Asid(1)),
-            range: range(AT, 4096),
-            stride: PageSize::Size4K,
-            tables: false,
-        };
-        sim.flush_on(&cpus.load(), what);
+        sim.flush_on(&cpus.load(), pages(Some(Asid(1)), range(AT, 4096), false));
         sim.check_reuse(Some(Asid(1)), range(AT, 4096));
         free(&sim, frame);
     };

@@ -9,11 +9,7 @@ const USER: u64 = 4;
 /// tables.
 fn tag_again(seed: u64, flush: bool, upper_entries: usize) -> Result<(), Failure> {
     let sim = Sim::new(Config { upper_entries, ..config() }).unwrap();
-    let (first, frame) = sim.on_cpu(0, || {
-        let (space, frame) = (Space::new(&sim), page(&sim));
-        space.map(AT, frame);
-        (space, frame)
-    });
+    let (first, _) = sim.on_cpu(0, || mapped(&sim));
     let used = AtomicU32::new(0);
     let use_both = || {
         let idle = Space::new(&sim);
@@ -34,7 +30,6 @@ fn tag_again(seed: u64, flush: bool, upper_entries: usize) -> Result<(), Failure
             sim.flush_on(&sim.online(), Flush::Space(Asid(1)));
         }
         used.fetch_add(2, SeqCst);
-        let _ = frame;
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(use_both)]).map(drop)
 }
@@ -65,10 +60,9 @@ fn a_table_made_anew_is_another_space() {
         space.touch(AT);
         let other = Space::new(sim);
         other.activate(2);
-        // SAFETY: none. Translations of it are cached, which the machine must report.
-        unsafe { sim.set_owner(space.root, Owner::Raw) }.unwrap();
-        // SAFETY: as above.
-        unsafe { sim.set_owner(space.root, Owner::Table(3)) }.unwrap();
+        // Translations of it are cached.
+        set_owner(sim, space.root, Owner::Raw);
+        set_owner(sim, space.root, Owner::Table(3));
         space.activate(1);
     });
     let Violation::TagReused { before, root, .. } = found else { panic!("{found}") };
@@ -81,8 +75,7 @@ fn a_table_made_anew_is_another_space() {
 fn a_tag_that_was_taken_is_dropped_first() {
     for (other, keep) in [(false, false), (true, false), (false, true), (true, true)] {
         let found = alone_if(|sim| {
-            let (space, frame) = (Space::new(sim), page(sim));
-            space.map(AT, frame);
+            let (space, frame) = mapped(sim);
             space.activate(1);
             space.touch(AT);
             let idle = Space::new(sim);
@@ -90,8 +83,7 @@ fn a_tag_that_was_taken_is_dropped_first() {
             sim.check_tag_taken(Asid(1));
             // No flush, and no violation: what CPUs have cached is void.
             space.slot(AT, 0).store(0);
-            // SAFETY: it is not mapped.
-            unsafe { sim.free(frame) }.unwrap();
+            free(sim, frame);
             let root = if other { Space::new(sim).root } else { space.root };
             // SAFETY: the test needs no mapping.
             unsafe { sim.activate(root, Asid(1), keep) };
@@ -179,8 +171,7 @@ fn global_gone(seed: u64, flush: Flush) -> Result<(), Failure> {
 
 #[test]
 fn a_flush_that_leaves_global_pages_is_noticed() {
-    let (range, stride) = (range(KERNEL, 4096), PageSize::Size4K);
-    let of = |space| Flush::Range { space, range, stride, tables: false };
+    let of = |space| pages(space, range(KERNEL, 4096), false);
     for flush in [of(None), Flush::All] {
         right(|seed| global_gone(seed, flush));
     }
@@ -194,17 +185,14 @@ fn a_flush_that_leaves_global_pages_is_noticed() {
 
 /// Runs `then` on a machine with a large page that is mapped and cached.
 fn large(then: impl FnOnce(&Sim, &Space, Frame) + Send) -> Option<Violation> {
-    let sim = Sim::new(Config { frames: 1200, cpus: 1, ..Config::default() }).unwrap();
-    let program = || {
-        let space = Space::new(&sim);
+    alone_with(Config { frames: 1200, cpus: 1, ..Config::default() }, |sim| {
+        let space = Space::new(sim);
         let block = sim.alloc(9, Place::Local).unwrap();
         space.set(0x20_0000, 1, block.start().get() | RW | LARGE);
         space.activate(1);
         space.load(0x20_3000).unwrap();
-        then(&sim, &space, block);
-    };
-    let failure = seeded(&sim, 0, vec![Box::new(program) as Program]).err()?;
-    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+        then(sim, &space, block);
+    })
 }
 
 /// Replaces a large page by a table of its pieces.
@@ -223,7 +211,7 @@ fn a_split_without_a_flush_is_looked_for() {
     for flush in [true, false] {
         let found = large(|sim, space, block| {
             split(sim, space, block);
-            // A piece may be cached beside the large page: both lead to the same frame.
+            // A piece may be cached together with the large page: both lead to the same frame.
             space.store(0x20_3000, 1).unwrap();
             if flush {
                 space.flush(0x20_0000, 2 << 20, false);
@@ -265,7 +253,7 @@ enum Clear {
 }
 
 /// CPU 0 unmaps a page that CPU 1 writes.
-fn clear_beside(seed: u64, how: Clear) -> Result<(), Failure> {
+fn clear_during_stores(seed: u64, how: Clear) -> Result<(), Failure> {
     let sim =
         Sim::new(Config { checks: Checks { stale: sim::Stale::Off, ..Checks::ALL }, ..config() })
             .unwrap();
@@ -306,9 +294,9 @@ fn clear_beside(seed: u64, how: Clear) -> Result<(), Failure> {
 #[test]
 fn a_store_that_loses_a_mark_is_noticed() {
     for how in [Clear::Swap, Clear::Exchange] {
-        right(|seed| clear_beside(seed, how));
+        right(|seed| clear_during_stores(seed, how));
     }
-    let report = caught(|seed| clear_beside(seed, Clear::Store));
+    let report = caught(|seed| clear_during_stores(seed, Clear::Store));
     let Violation::LostMark { bits, .. } = report.violation else { panic!("{report}") };
     assert!(bits & DIRTY != 0, "{report}");
 }

@@ -19,13 +19,7 @@ enum Prune {
 /// software.
 fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    sim.on_cpu(0, || {
-        let frame = page(&sim);
-        space.map(AT, frame);
-        space.unmap(AT);
-        free(&sim, frame);
-    });
+    let space = with_tables(&sim);
     let owner = || {
         space.activate(0);
         let old = if mutant == Prune::StillLinked {
@@ -36,9 +30,8 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
         if mutant != Prune::NoFlush {
             space.flush(AT & !0x1f_ffff, 0x20_0000, mutant != Prune::UpperLevelsStay);
         }
-        // SAFETY: the frame must have no other user; the machine checks that.
-        unsafe { sim.set_owner(old, Owner::Kernel) }.unwrap();
-        // SAFETY: as above.
+        set_owner(&sim, old, Owner::Kernel);
+        // SAFETY: the frame must have no other user; the machine has checked that.
         unsafe { sim.frame_ptr(old).unwrap().write_bytes(0xff, 4096) };
         free(&sim, old);
     };
@@ -54,8 +47,7 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
-    sim.on_cpu(0, || space.destroy_all());
-    Ok(sim.check_leaks()?)
+    finish(&sim, &space)
 }
 
 #[test]
@@ -95,8 +87,7 @@ fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
         free(&sim, frame);
     }
     let sim = Sim::new(Config { tick: Some(7), ..config() }).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    sim.on_cpu(0, || space.set(AT, 0, 0));
+    let space = with_tables(&sim);
     let owner = || {
         let table = space.unlink(AT, 0);
         space.flush(AT & !0x1f_ffff, 0x20_0000, true);
@@ -121,11 +112,8 @@ fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        space.destroy_all();
-    });
-    Ok(sim.check_leaks()?)
+    assert!(sim.on_cpu(0, || sim.settle()));
+    finish(&sim, &space)
 }
 
 #[test]
@@ -142,16 +130,13 @@ fn a_table_that_is_one_again() {
     let run = |walked, ends: bool| {
         let checks = Checks { walked, ..Checks::ALL };
         let sim = Sim::new(Config { checks, ..config() }).unwrap();
-        let space = sim.on_cpu(0, || Space::new(&sim));
-        sim.on_cpu(0, || space.set(AT, 0, 0));
+        let space = with_tables(&sim);
         let turn = AtomicU32::new(0);
         let owner = || {
             wait(&sim, || turn.load(SeqCst) == 1);
             let table = space.unlink(AT, 0);
-            // SAFETY: it was unlinked; the machine checks that no CPU walks it any more.
-            unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
-            // SAFETY: as above; it is empty.
-            unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
+            set_owner(&sim, table, Owner::Quick(0));
+            set_owner(&sim, table, Owner::Table(0));
             space.slot(AT, 1).store(table.start().get() | RW);
             turn.store(2, SeqCst);
         };
@@ -173,10 +158,9 @@ fn a_table_that_is_one_again() {
     };
     run(false, false).unwrap();
     run(true, true).unwrap();
-    let failure = run(true, false).unwrap_err();
-    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
-    let Violation::TableInUse { by, how, .. } = violation else { panic!("{failure}") };
-    assert_eq!((by.index(), *how), (1, "code has been led there, in a section that has not ended"));
+    let found = found(run(true, false));
+    let Some(Violation::TableInUse { by, how, .. }) = found else { panic!("{found:?}") };
+    assert_eq!((by.index(), how), (1, "code has been led there, in a section that has not ended"));
 }
 
 /// A flush leaves entries in the caches of upper-level entries that it should have dropped.
@@ -209,8 +193,7 @@ fn a_walk_under_way_is_seen() {
     let config = Config { upper_entries: 0, speculation: 0, ..config() };
     let report = caught(|seed| {
         let sim = Sim::new(config).unwrap();
-        let space = sim.on_cpu(0, || Space::new(&sim));
-        sim.on_cpu(0, || space.set(AT, 0, 0));
+        let space = with_tables(&sim);
         let owner = || free(&sim, space.unlink(AT, 0));
         let user = || {
             space.activate(0);
@@ -220,6 +203,14 @@ fn a_walk_under_way_is_seen() {
     });
     let Violation::TableInUse { how, .. } = report.violation else { panic!("{report}") };
     assert_eq!(how, "a walk is under way in it");
+}
+
+fn give_up(sim: &Sim, table: Frame, becomes: Owner) {
+    if becomes == Owner::Free {
+        free(sim, table);
+    } else {
+        set_owner(sim, table, becomes);
+    }
 }
 
 /// A table is given up while a CPU has a cached upper-level entry of it, and nothing else: no walk
@@ -246,23 +237,16 @@ fn a_cached_table_is_not_given_up() {
                 }
                 wait(sim, || ready.load(SeqCst) == 3);
                 let table = space.unlink(AT, level);
-                if becomes == Owner::Free {
-                    free(sim, table);
-                } else {
-                    // SAFETY: it was unlinked, and whether a CPU can still walk it is what is
-                    // tested.
-                    unsafe { sim.set_owner(table, becomes) }.unwrap();
-                }
+                give_up(sim, table, becomes);
                 done.store(true, SeqCst);
             }) as Program
         };
-        let failure = seeded(&sim, 1, (0..3).map(program).collect()).expect_err("not noticed");
-        let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
-        let Violation::TableInUse { by, how, becomes: found, .. } = violation else {
-            panic!("{failure}")
+        let found = found(seeded(&sim, 1, (0..3).map(program).collect()));
+        let Some(Violation::TableInUse { by, how, becomes: owner, .. }) = found else {
+            panic!("{found:?}")
         };
-        assert_eq!((by.index(), *found), (cached_by, becomes));
-        assert_eq!(*how, "a cached upper-level entry leads there");
+        assert_eq!((by.index(), owner), (cached_by, becomes));
+        assert_eq!(how, "a cached upper-level entry leads there");
     };
     for cached_by in 0..3 {
         for level in 0..3 {
@@ -282,12 +266,7 @@ fn a_linked_table_is_not_given_up() {
             space.set(AT, 0, 0);
             other.activate(0);
             let table = space.table(AT, 0).unwrap();
-            if becomes == Owner::Free {
-                free(sim, table);
-            } else {
-                // SAFETY: whether it may be given up is what is tested.
-                unsafe { sim.set_owner(table, becomes) }.unwrap();
-            }
+            give_up(sim, table, becomes);
         });
         assert!(matches!(found, Violation::FreedWhileMapped { .. }), "{found}");
     }
@@ -299,16 +278,13 @@ fn a_linked_table_is_not_given_up() {
 fn a_section_does_not_hold_up_its_own_cpu() {
     let checks = Checks { walked: true, ..Checks::ALL };
     let sim = Sim::new(Config { checks, ..config() }).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    sim.on_cpu(0, || space.set(AT, 0, 0));
+    let space = with_tables(&sim);
     sim.on_cpu(0, || {
         let _guard = Grace::pin();
         assert_eq!(space.slot(AT, 0).load(), 0);
         let table = space.unlink(AT, 0);
-        // SAFETY: it was unlinked, and nothing uses it after this.
-        unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
-        // SAFETY: as above; it is empty.
-        unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
+        set_owner(&sim, table, Owner::Quick(0));
+        set_owner(&sim, table, Owner::Table(0));
         // The other CPU gives it up, and this one has not looked into it since.
         let owner = sim.clone();
         std::thread::scope(|scope| scope.spawn(|| owner.on_cpu(1, || free(&owner, table))).join())
@@ -332,10 +308,9 @@ fn a_table_that_is_active_elsewhere_is_not_given_up() {
         wait(&sim, || done.load(SeqCst));
     };
     let programs = vec![Box::new(owner) as Program, Box::new(user)];
-    let failure = seeded(&sim, 0, programs).expect_err("not noticed");
-    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
-    let Violation::TableInUse { by, how, .. } = violation else { panic!("{failure}") };
-    assert_eq!((by.index(), *how), (1, "it is the active top-level table"));
+    let found = found(seeded(&sim, 0, programs));
+    let Some(Violation::TableInUse { by, how, .. }) = found else { panic!("{found:?}") };
+    assert_eq!((by.index(), how), (1, "it is the active top-level table"));
 }
 
 #[test]
@@ -353,27 +328,18 @@ fn an_active_table_is_not_given_up() {
 fn the_hardware_is_led_astray() {
     // An entry leads to a frame that was never a table, or to a table of another level.
     for owner in [Owner::Raw, Owner::Table(1)] {
-        let sim = machine(1);
-        let run = seeded(
-            &sim,
-            0,
-            vec![Box::new(|| {
-                let space = Space::new(&sim);
-                space.activate(0);
-                let wrong = page(&sim);
-                clear(&sim, wrong);
-                // SAFETY: it is ours, and empty.
-                unsafe { sim.set_owner(wrong, owner) }.unwrap();
-                space.set(AT, 1, wrong.start().get() | RW);
-                space.touch(AT);
-            })],
-        );
-        let failure = run.unwrap_err();
-        let Violation::NotATable { level, address, owner: found, .. } =
-            failure.report().unwrap().violation
-        else {
-            panic!("{failure}")
+        let found = alone(|sim| {
+            let space = Space::new(sim);
+            space.activate(0);
+            let wrong = page(sim);
+            clear(sim, wrong);
+            set_owner(sim, wrong, owner);
+            space.set(AT, 1, wrong.start().get() | RW);
+            space.touch(AT);
+        });
+        let Violation::NotATable { level, address, owner: is, .. } = found else {
+            panic!("{found}")
         };
-        assert_eq!((level, address, found), (Some(0), Some(virt(AT)), owner));
+        assert_eq!((level, address, is), (Some(0), Some(virt(AT)), owner));
     }
 }

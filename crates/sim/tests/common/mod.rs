@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use machine::*;
-use sim::{Config, Sim};
+use sim::{Config, Failure, Program, Sim, Violation, seeded};
 
 pub(crate) const PRESENT: u64 = 1;
 pub(crate) const WRITE: u64 = 1 << 1;
@@ -23,6 +23,33 @@ pub(crate) fn virt(at: u64) -> VirtAddr {
 
 pub(crate) fn range(at: u64, len: u64) -> VirtRange {
     VirtRange::new(virt(at), len).unwrap()
+}
+
+/// What stopped a run, if anything did.
+pub(crate) fn found<T>(run: Result<T, Failure>) -> Option<Violation> {
+    let failure = run.err()?;
+    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+}
+
+/// Runs a program on the first CPU of a machine, and returns what the machine has reported.
+pub(crate) fn alone_with(config: Config, program: impl FnOnce(&Sim) + Send) -> Option<Violation> {
+    let sim = Sim::new(config).unwrap();
+    found(seeded(&sim, 0, vec![Box::new(|| program(&sim)) as Program]))
+}
+
+/// Runs a test on the first CPU of a machine, with a space that is active there.
+pub(crate) fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
+    let sim = Sim::new(config).unwrap();
+    sim.on_cpu(0, || {
+        let space = Space::new(&sim);
+        space.activate(1);
+        test(&sim, &space);
+    });
+}
+
+/// A flush of pages of 4 KiB.
+pub(crate) fn pages(space: Option<Asid>, range: VirtRange, tables: bool) -> Flush {
+    Flush::Range { space, range, stride: PageSize::Size4K, tables }
 }
 
 /// Page tables of one address space.
@@ -91,9 +118,7 @@ impl Space {
 
     /// Flushes pages on all CPUs.
     pub(crate) fn flush(&self, at: u64, len: u64, tables: bool) {
-        let what =
-            Flush::Range { space: None, range: range(at, len), stride: PageSize::Size4K, tables };
-        self.sim.flush_on(&self.sim.online(), what);
+        self.sim.flush_on(&self.sim.online(), pages(None, range(at, len), tables));
     }
 
     /// Unlinks the empty table of this level and returns it.
@@ -147,9 +172,14 @@ pub(crate) fn index(at: u64, level: u8) -> usize {
 pub(crate) fn table(sim: &Sim, level: u8) -> Frame {
     let frame = page(sim);
     clear(sim, frame);
-    // SAFETY: it is ours, and an empty table.
-    unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
+    set_owner(sim, frame, Owner::Table(level));
     frame
+}
+
+pub(crate) fn set_owner(sim: &Sim, frame: Frame, owner: Owner) {
+    // SAFETY: it is ours, and as the owner needs it, or a mutant's mistake, which the machine
+    // must report.
+    unsafe { sim.set_owner(frame, owner) }.unwrap();
 }
 
 /// A page of memory.

@@ -45,10 +45,10 @@ use super::{
     follower::Follower,
     sys::{
         self, Tid,
-        beat::{Forwarding, Heartbeat},
+        heartbeat::{Forwarding, Heartbeat},
         ptrace::{self, CallStop, Resume, Status},
     },
-    table::{Stage, Task},
+    tasks::{Task, TaskStage},
 };
 use crate::{
     observer::Observer,
@@ -64,7 +64,7 @@ const LAST: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(200);
 
-/// What is special about a program that ran already.
+/// The state of a program that ran already, which a new one does not have.
 pub(super) struct Attached {
     /// The filter, which is run here.
     filter: Vec<libc::sock_filter>,
@@ -130,7 +130,7 @@ fn follow(options: Options, pid: u32, observer: &mut dyn Observer) -> Result<Opt
     let root = Tid::try_from(pid).ok().filter(|root| *root > 0);
     let root = root.ok_or_else(|| seize(io::Error::from_raw_os_error(libc::ESRCH)))?;
     let has_others = ptrace::has_children();
-    let mut follower = Follower::started(options, facilities, observer, root);
+    let mut follower = Follower::new(options, facilities, observer, root);
     follower.tasks.clear();
     follower.attached = Some(Attached::new());
     follower.started = true;
@@ -159,7 +159,7 @@ impl Follower<'_> {
         if let Err(error) = self.register(root, &stops, &late) {
             give_back(stops);
             // They are given back at the end of the follower.
-            self.tasks = late.into_iter().map(|tid| (tid, running(None))).collect();
+            self.tasks = late.into_iter().map(|tid| (tid, Task::new(None))).collect();
             return Err(error);
         }
         for (tid, status) in stops {
@@ -191,7 +191,7 @@ impl Follower<'_> {
                 let record = Record::Share { mm, tid: first, child_tid: other, vfork: false };
                 self.observer.record(record, None);
             }
-            self.tasks.insert(tid, running(Some(mm)));
+            self.tasks.insert(tid, Task::new(Some(mm)));
             if let Some(space) = self.spaces.get_mut(&mm) {
                 space.users.insert(tid);
             }
@@ -279,7 +279,7 @@ impl Follower<'_> {
             }
         }
         stopped.extend(self.early.keys().map(|&tid| (tid, 0)));
-        let held = self.tasks.iter().filter(|(_, task)| matches!(task.stage, Stage::Held(_)));
+        let held = self.tasks.iter().filter(|(_, task)| matches!(task.stage, TaskStage::Held(_)));
         stopped.extend(held.map(|(&tid, _)| (tid, 0)));
         late.extend(
             self.tasks
@@ -339,10 +339,6 @@ struct Seized {
     stops: HashMap<Tid, Status>,
     /// Those that have not stopped yet.
     late: BTreeSet<Tid>,
-}
-
-fn running(space: Option<MmId>) -> Task {
-    Task { space, stage: Stage::Running, paused: 0, pidfd: None }
 }
 
 /// Ends the tracing of threads at their first stop.

@@ -1,6 +1,7 @@
 //! Selects the system calls to trace, and computes the ranges that each may change.
 
 use crate::{
+    abi::*,
     record::Op,
     span::{self, Span},
 };
@@ -77,10 +78,6 @@ pub(super) fn kind(number: i64) -> Option<CallKind> {
     }
 }
 
-const PR_SET_MM: usize = 35;
-const PR_SET_MM_START_STACK: usize = 5;
-const PR_SET_MM_START_BRK: usize = 6;
-const PR_SET_MM_BRK: usize = 7;
 const PR_SET_MM_MAP: usize = 14;
 
 /// Whether it is the prctl that sets all marks of the address space at once, from a struct in
@@ -108,34 +105,20 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Span>; 2]
     let span = |start: usize, length: usize| Some(Span::of(start, length));
     match op {
         Op::Mmap if d & MAP_AT_ADDRESS != 0 => [span(a, b), None],
-        Op::Mmap | Op::IoSetup | Op::IoDestroy | Op::MapShadowStack => [None, None],
         // A heap that shrinks or grows. A query of the current end changes nothing.
-        Op::Brk if a == 0 || a == brk => [None, None],
-        Op::Brk => [span(a.min(brk), a.abs_diff(brk)), None],
+        Op::Brk if a != 0 && a != brk => [span(a.min(brk), a.abs_diff(brk)), None],
         // Growing in place may meet the next VMA. MREMAP_FIXED: the target, too.
-        Op::Mremap => [span(a, b.max(c)), if d & 2 != 0 { span(e, c) } else { None }],
+        Op::Mremap => [span(a, b.max(c)), if d & MREMAP_FIXED != 0 { span(e, c) } else { None }],
         Op::Mlockall | Op::Munlockall => [Some(Span::ALL), None],
         // PR_SET_VMA names a range. The others affect the whole address space.
         Op::Prctl if a as u32 == PRCTLS[3] => [span(c, d), None],
         Op::Prctl => [Some(Span::ALL), None],
         // SHM_REMAP replaces existing maps over the segment's length, which is unknown here.
-        Op::Shmat if c & 0o40_000 != 0 => [Some(Span::ALL), None],
-        Op::Shmat | Op::Shmdt | Op::Close => [None, None],
-        // Their ranges are in memory. The code that reads them looks for first writes there.
-        Op::Ioctl | Op::ProcessMadvise => [None, None],
-        // They affect only later calls.
-        Op::Personality | Op::PkeyAlloc | Op::PkeyFree => [None, None],
-        Op::Munmap
-        | Op::Mprotect
-        | Op::PkeyMprotect
-        | Op::Madvise
-        | Op::Mlock
-        | Op::Mlock2
-        | Op::Munlock
-        | Op::Mbind
-        | Op::RemapFilePages
-        | Op::Mseal
-        | Op::SetMempolicyHomeNode => [span(a, b), None],
+        Op::Shmat if c & SHM_REMAP != 0 => [Some(Span::ALL), None],
+        _ if op.takes_range() => [span(a, b), None],
+        // The kernel chooses their address, or they affect only later calls. Ranges of ioctl and
+        // process_madvise are in memory: the code that reads these looks for first writes there.
+        _ => [None, None],
     }
 }
 
@@ -159,7 +142,9 @@ pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Span> {
         Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => {
             Some(Span::of(start, span::length_of_map(args)?))
         }
-        Op::Mremap if start != args[0] && args[3] & 2 == 0 => Some(Span::of(start, args[2])),
+        Op::Mremap if start != args[0] && args[3] & MREMAP_FIXED == 0 => {
+            Some(Span::of(start, args[2]))
+        }
         _ => None,
     }
 }

@@ -20,14 +20,14 @@ const MODE_FILTER: usize = 2;
 
 /// The answers of a seccomp filter that affect tracing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Answers {
+struct FilterActions {
     trace: bool,
     notify: bool,
 }
 
 /// Finds the constant answers of a filter in classic BPF, with 8 bytes per instruction.
-fn answers(filter: &[u8]) -> Answers {
-    let mut found = Answers { trace: false, notify: false };
+fn answers(filter: &[u8]) -> FilterActions {
+    let mut found = FilterActions { trace: false, notify: false };
     for op in filter.as_chunks::<8>().0 {
         let [a, b, _, _, k @ ..] = *op;
         if u32::from(u16::from_ne_bytes([a, b])) == BPF_RET | BPF_K {
@@ -79,7 +79,7 @@ impl Follower<'_> {
                         filter.clear();
                     }
                 }
-                let Answers { trace, notify } = answers(&filter);
+                let FilterActions { trace, notify } = answers(&filter);
                 if trace {
                     self.notice(
                         "a program installs a seccomp filter that asks a tracer about calls \
@@ -140,9 +140,9 @@ mod tests {
         };
         let (load, answer) = (0x20, 0x06);
         let filter = |k| [op(load, 0x7ff0_0000), op(answer, k), op(answer, 0x7fff_0000)].concat();
-        assert_eq!(answers(&filter(0x0005_0001)), Answers { trace: false, notify: false });
-        assert_eq!(answers(&filter(0x7ff0_0007)), Answers { trace: true, notify: false });
-        assert_eq!(answers(&filter(0x7fc0_0000)), Answers { trace: false, notify: true });
-        assert_eq!(answers(&[]), Answers { trace: false, notify: false });
+        assert_eq!(answers(&filter(0x0005_0001)), FilterActions { trace: false, notify: false });
+        assert_eq!(answers(&filter(0x7ff0_0007)), FilterActions { trace: true, notify: false });
+        assert_eq!(answers(&filter(0x7fc0_0000)), FilterActions { trace: false, notify: true });
+        assert_eq!(answers(&[]), FilterActions { trace: false, notify: false });
     }
 }

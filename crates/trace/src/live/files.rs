@@ -20,9 +20,9 @@ use std::{
 };
 
 use super::{
-    huge,
     image::text,
     sys::{self, Tid},
+    tmpfs_huge,
 };
 use crate::record::{FileId, FileKind};
 
@@ -39,7 +39,7 @@ pub(super) enum Identity {
     Unique,
 }
 
-struct Known {
+struct KnownFile {
     inode: Inode,
     path: String,
     identity: Identity,
@@ -49,7 +49,7 @@ struct Known {
 /// Every file that a followed address space maps.
 pub(super) struct Files {
     last: FileId,
-    known: HashMap<FileId, Known>,
+    known: HashMap<FileId, KnownFile>,
     inodes: HashMap<Inode, Vec<FileId>>,
     /// The number of known files for each device, inode and path of a line, by hash.
     lines: HashMap<u64, usize>,
@@ -99,7 +99,7 @@ impl Files {
         self.last += 1;
         *self.lines.entry(self.line(inode, &path)).or_default() += 1;
         self.inodes.entry(inode).or_default().push(self.last);
-        self.known.insert(self.last, Known { inode, path, identity, kind });
+        self.known.insert(self.last, KnownFile { inode, path, identity, kind });
         self.last
     }
 
@@ -257,7 +257,7 @@ pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKin
         _ if !meta.is_file() => FileKind::Device,
         // The file systems whose files have thp_get_unmapped_area.
         EXT | XFS | BTRFS | BCACHEFS | FUSE | EROFS => FileKind::RegularThp,
-        TMPFS if huge::in_tmpfs(tid, meta.dev()) => FileKind::ShmemThp,
+        TMPFS if tmpfs_huge::in_tmpfs(tid, meta.dev()) => FileKind::ShmemThp,
         TMPFS => FileKind::Shmem,
         HUGETLBFS => FileKind::Huge,
         _ => FileKind::Regular,

@@ -13,6 +13,7 @@ use super::{
     calls::{MEMORY, PRCTLS},
     confine, userfault,
 };
+use crate::abi::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 
 /// The rule number of a native call. A program's own filter is unlikely to use it.
 pub(super) const NATIVE: u32 = 0x5a31;
@@ -92,7 +93,7 @@ pub(super) fn build() -> Vec<sock_filter> {
     out.push(unless(BPF_JEQ, u32::MAX, 1));
     out.push(answer(libc::SECCOMP_RET_ALLOW));
     out.push(trace(FOREIGN));
-    let mut uffd = vec![userfault::API, userfault::REGISTER, userfault::UNREGISTER];
+    let mut uffd = vec![UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER];
     uffd.extend(userfault::FILLS.map(|(request, _)| request));
     inspect(&mut out, libc::SYS_ioctl, &[argument(1)], &uffd);
     let [a, b, c, d] = PRCTLS;
@@ -175,7 +176,7 @@ mod tests {
     fn three_calls_are_looked_into() {
         let call = |number: libc::c_long, args| run(ARCH_X86_64, number as u32, args);
         let ioctl = |request: u32| call(libc::SYS_ioctl, [3, request.into(), 0, 0, 0, 0]);
-        assert_eq!(ioctl(userfault::REGISTER), TRACE | NATIVE);
+        assert_eq!(ioctl(UFFDIO_REGISTER), TRACE | NATIVE);
         assert_eq!(ioctl(0x5401), ALLOW);
         let prctl = |option: u32| call(libc::SYS_prctl, [option.into(), 0, 0, 0, 0, 0]);
         assert_eq!(prctl(PRCTLS[2]), TRACE | NATIVE);

@@ -16,10 +16,10 @@ use super::{
     stacks::Stacks,
     sys::{
         self, Tid,
-        beat::{self, Forwarding, Heartbeat},
+        heartbeat::{self, Forwarding, Heartbeat},
         ptrace::{self, Resume, Status},
     },
-    table::{Overhead, Space, Stage, Task},
+    tasks::{Overhead, Space, Task, TaskStage},
     userfault::Userfault,
 };
 use crate::{
@@ -81,19 +81,20 @@ pub(super) struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    /// Follows the process `root`, which is seized and about to become the program.
-    fn new(
+    /// Follows the process `root`, which is seized and about to become the program. Raises the
+    /// limit of descriptors, which the program must not inherit, and says which facilities are
+    /// missing.
+    pub(super) fn new(
         options: Options,
         facilities: Facilities,
         observer: &'a mut dyn Observer,
         root: Tid,
     ) -> Self {
-        let first = Task { space: None, stage: Stage::Running, paused: 0, pidfd: None };
-        Follower {
+        let mut follower = Follower {
             options,
             observer,
             facilities,
-            tasks: HashMap::from([(root, first)]),
+            tasks: HashMap::from([(root, Task::new(None))]),
             spaces: HashMap::new(),
             files: Files::new(),
             stacks: Stacks::new(options.stack_depth),
@@ -108,30 +109,16 @@ impl<'a> Follower<'a> {
             started: false,
             exit: None,
             has_others: false,
-            descriptors: u64::MAX,
+            descriptors: sys::raise_descriptor_limit(),
             hurry: false,
             attached: None,
             wishes: 0,
             told_children: false,
             ending: false,
             peak: Peak::new(),
-        }
-    }
-
-    /// As [`new`](Self::new). Raises the limit of descriptors, which the program must not inherit,
-    /// and says which facilities are missing.
-    pub(super) fn started(
-        options: Options,
-        facilities: Facilities,
-        observer: &'a mut dyn Observer,
-        root: Tid,
-    ) -> Self {
-        let descriptors = sys::raise_descriptor_limit();
-        let mut follower = Follower::new(options, facilities, observer, root);
-        follower.descriptors = descriptors;
-        for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
-            follower.notice(text);
-        }
+        };
+        facilities.notices().into_iter().for_each(|text| follower.notice(text));
+        facilities::unchecked().iter().for_each(|text| follower.notice(text));
         follower
     }
 
@@ -145,7 +132,7 @@ impl<'a> Follower<'a> {
         loop {
             if fast != self.hurry {
                 fast = self.hurry;
-                let period = if fast { beat::SOON } else { beat::PERIOD };
+                let period = if fast { heartbeat::SOON } else { heartbeat::PERIOD };
                 beat.every(period).map_err(|cause| Error::Follow { doing: "timing", cause })?;
             }
             if self.attached.as_ref().is_some_and(|attached| attached.left) {
@@ -161,7 +148,7 @@ impl<'a> Follower<'a> {
                     self.timed.take_if(|(other, _)| *other != tid);
                     self.event(tid, status);
                     // A beat that comes between two waits is lost.
-                    if self.beaten.elapsed() > 2 * beat::PERIOD {
+                    if self.beaten.elapsed() > 2 * heartbeat::PERIOD {
                         self.beat(forwarding);
                     }
                 }
@@ -209,8 +196,8 @@ impl<'a> Follower<'a> {
                 self.early.insert(tid, (Instant::now(), signal));
             }
             Some(task) => {
-                if matches!(task.stage, Stage::Fresh) {
-                    task.stage = Stage::Running;
+                if matches!(task.stage, TaskStage::Fresh) {
+                    task.stage = TaskStage::Running;
                 }
                 self.go_on(tid, signal);
             }
@@ -267,7 +254,7 @@ impl<'a> Follower<'a> {
 
     fn on_gone(&mut self, tid: Tid, exit: Exit) {
         if tid == self.root {
-            beat::program_ended(tid);
+            heartbeat::program_ended(tid);
             self.exit = Some(exit);
         }
         self.early.remove(&tid);
@@ -321,8 +308,7 @@ impl<'a> Follower<'a> {
                 "a process was killed while it forked; its child is not followed until its next \
                  execve",
             );
-            self.tasks
-                .insert(tid, Task { space: None, stage: Stage::Running, paused: 0, pidfd: None });
+            self.tasks.insert(tid, Task::new(None));
             self.go_on(tid, signal);
         }
     }

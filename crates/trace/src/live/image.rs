@@ -9,6 +9,7 @@ use std::{fs, io, ops::Range, str::FromStr};
 use vma::VmFlags;
 
 use super::sys::Tid;
+use crate::listing::Line;
 
 /// One VMA, as in smaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,25 +28,10 @@ pub(super) struct Area {
     pub(super) name: String,
 }
 
-/// Parses the first line of a VMA, which is its line in the listing: `start-end perms offset
-/// major:minor inode name`.
+/// The VMA with this line in the listing, which is its first one in smaps. Its flags are not known.
 pub(super) fn head(line: &str) -> Option<Area> {
-    let mut rest = line;
-    let mut field = || {
-        let (field, tail) = rest.split_once(' ').unwrap_or((rest, ""));
-        rest = tail;
-        field
-    };
-    let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-    let (start, end) = field().split_once('-')?;
-    let range = hex(start)?..hex(end)?;
-    let _permissions = field();
-    let offset = hex(field())?;
-    let (major, minor) = field().split_once(':')?;
-    let dev = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode = field().parse().ok()?;
-    let name = rest.trim_start_matches(' ').to_owned();
-    Some(Area { range, flags: VmFlags::empty(), offset, dev, inode, name })
+    let Line { range, offset, dev, inode, name, .. } = Line::parse(line)?;
+    Some(Area { range, flags: VmFlags::empty(), offset, dev, inode, name: name.to_owned() })
 }
 
 /// The flags in a `VmFlags:` line, and the number of unknown names.
@@ -125,7 +111,7 @@ pub(super) fn text(bytes: Vec<u8>) -> String {
 
 /// The marks of an address space in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct SegmentStarts {
     /// The start of the heap.
     pub(super) start_brk: usize,
     /// The start of the main stack.
@@ -140,12 +126,12 @@ pub(super) fn stat_field<T: FromStr>(stat: &str, n: usize) -> Option<T> {
 }
 
 /// The marks in the text of stat.
-fn marks_in(stat: &str) -> Option<Marks> {
-    Some(Marks { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
+fn marks_in(stat: &str) -> Option<SegmentStarts> {
+    Some(SegmentStarts { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
 }
 
 /// The marks of the address space of `tid`.
-pub(super) fn marks(tid: Tid) -> io::Result<Marks> {
+pub(super) fn marks(tid: Tid) -> io::Result<SegmentStarts> {
     let stat = proc_text(tid, "stat")?;
     marks_in(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has too few fields"))
 }
@@ -217,7 +203,7 @@ VmFlags: ex
     fn stat_is_read_past_any_name() {
         let fields: Vec<String> = (3..=52).map(|n| (n * 10).to_string()).collect();
         let stat = format!("7 (a) b) {}", fields.join(" "));
-        assert_eq!(marks_in(&stat), Some(Marks { start_brk: 470, start_stack: 280 }));
+        assert_eq!(marks_in(&stat), Some(SegmentStarts { start_brk: 470, start_stack: 280 }));
         assert_eq!(marks_in("7 (a) 1 2"), None);
     }
 }

@@ -12,19 +12,19 @@
 //! | module | contents |
 //! |---|---|
 //! | `follower`, `events` | the main loop; the events of the threads, in a fair order |
-//! | `attach`, `life` | a program that runs already; fork, execve, exit, sudden death |
+//! | `attach`, `lifecycle` | a program that runs already; fork, execve, exit, sudden death |
 //! | `filter`, `calls`, `confine` | the seccomp filter; the calls to trace; those that would escape |
-//! | `entry`, `effect` | a thread at the entry of a call; a call that has returned |
-//! | `around`, `image`, `watch` | what is read of an address space: around a change, whole, between calls |
+//! | `call_entry`, `call_exit` | a thread at the entry of a call; a call that has returned |
+//! | `neighbours`, `image`, `inspect` | what is read of an address space: around a change, whole, between calls |
 //! | `pause` | the other threads during a call, and when an order is unknowable |
-//! | `table`, `files`, `descriptors`, `userfault` | threads and spaces; mapped files; descriptors; userfaultfds |
+//! | `tasks`, `files`, `descriptors`, `userfault` | threads and spaces; mapped files; descriptors; userfaultfds |
 //! | `stacks` | call stacks: unwinding, `names` of functions, `python` frames, `perf_map` of JITs |
 //! | `peak`, `usage` | when the peak is; what a process uses of memory |
 //! | `sys` | the system calls of the tracer |
 //!
 //! # Why the order is correct
 //!
-//! An address space has one operation in flight at a time (see `table`). A thread that reaches a
+//! An address space has one operation in flight at a time (see `tasks`). A thread that reaches a
 //! memory call stays stopped at its entry until the operation in flight has ended. fork counts as
 //! an operation, because it reads the whole address space; so does execve, because it ends the
 //! address space. A thread that makes no memory call can change only two things: first writes and
@@ -59,25 +59,25 @@
 //! # Cost
 //!
 //! Per memory call: two stops (four context switches), and three to six small system calls of the
-//! tracer. Then one more for each VMA around the change (see `around`), or the text of the whole
-//! listing, which grows with the number of VMAs.
+//! tracer. Then one more for each VMA around the change (see `neighbours`), or the text of the
+//! whole listing, which grows with the number of VMAs.
 
-mod around;
 mod attach;
+mod call_entry;
+mod call_exit;
 mod calls;
 mod confine;
 mod descriptors;
-mod effect;
-mod entry;
 mod error;
 mod events;
 mod facilities;
 mod files;
 mod filter;
 mod follower;
-mod huge;
 mod image;
-mod life;
+mod inspect;
+mod lifecycle;
+mod neighbours;
 mod pause;
 mod peak;
 #[cfg(feature = "stacks")]
@@ -86,10 +86,10 @@ mod stacks;
 #[path = "no_stacks.rs"]
 mod stacks;
 mod sys;
-mod table;
+mod tasks;
+mod tmpfs_huge;
 mod usage;
 mod userfault;
-mod watch;
 
 use std::{
     ffi::{CString, OsStr},
@@ -104,8 +104,8 @@ use crate::observer::Observer;
 use facilities::Facilities;
 use follower::Follower;
 use sys::{
-    beat::{Forwarding, Heartbeat},
-    spawn::{self, Stage},
+    heartbeat::{Forwarding, Heartbeat},
+    spawn::{self, SpawnStage},
 };
 
 /// Options of following a program.
@@ -245,7 +245,7 @@ fn run_with<S: AsRef<OsStr>>(
     }
     let has_others = sys::ptrace::has_children();
     let mut child = spawn::spawn(&words, &filter::build())?;
-    let mut follower = Follower::started(options, facilities, observer, child.pid);
+    let mut follower = Follower::new(options, facilities, observer, child.pid);
     follower.has_others = has_others;
     let start = |cause| Error::Follow { doing: "starting to follow it", cause };
     let beat = Heartbeat::start().map_err(start)?;
@@ -258,8 +258,8 @@ fn run_with<S: AsRef<OsStr>>(
     drop(follower);
     let report = child.failure().map_err(|cause| Error::Follow { doing: "ending", cause })?;
     match (report, exit) {
-        (Some((Stage::Filter, cause)), _) => Err(Error::Filter(cause)),
-        (Some((Stage::Exec, cause)), _) => Err(Error::Exec { program, cause }),
+        (Some((SpawnStage::Filter, cause)), _) => Err(Error::Filter(cause)),
+        (Some((SpawnStage::Exec, cause)), _) => Err(Error::Exec { program, cause }),
         (None, Some(exit)) => Ok(exit),
         (None, None) => Err(Error::Follow {
             doing: "waiting for its end",

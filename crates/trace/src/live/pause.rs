@@ -7,7 +7,7 @@
 //! interrupted (`PTRACE_INTERRUPT`) before the look, and resumed when the call has been reported.
 //! So each first write is seen before the call, or comes after it.
 //!
-//! Of many threads, only those that ran last are looked at: [`RECENT`](super::table::RECENT). Another
+//! Of many threads, only those that ran last are looked at: [`RECENT`](super::tasks::RECENT). Another
 //! one that runs counts as a sleeping one.
 //!
 //! A sleeping thread is not interrupted, because some system calls would return early. It may wake
@@ -31,7 +31,7 @@ use super::{
         self, Tid,
         ptrace::{self, Status},
     },
-    table::{Call, Stage},
+    tasks::{PendingCall, TaskStage},
 };
 use crate::{
     observer::Wanted,
@@ -49,7 +49,7 @@ const ROUNDS: usize = 3;
 
 impl Follower<'_> {
     /// The ranges in which `call` may race with first writes.
-    fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Span> {
+    fn scene(&mut self, mm: MmId, call: &PendingCall) -> Vec<Span> {
         // fork copies the whole address space.
         let Some(op) = call.memory() else { return vec![Span::ALL] };
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
@@ -69,7 +69,12 @@ impl Follower<'_> {
 
     /// Reports the first writes that must precede `call` of `tid`, and stops threads that could
     /// make more. Returns the VMAs that are still exposed to threads that were not stopped.
-    pub(super) fn stand_still(&mut self, mm: MmId, tid: Tid, call: &Call) -> Vec<Range<usize>> {
+    pub(super) fn stand_still(
+        &mut self,
+        mm: MmId,
+        tid: Tid,
+        call: &PendingCall,
+    ) -> Vec<Range<usize>> {
         if self.spaces.get(&mm).is_none_or(|space| space.users.len() < 2) {
             return Vec::new();
         }
@@ -94,7 +99,7 @@ impl Follower<'_> {
             let mut interrupted = Vec::new();
             for other in others {
                 let Some(task) = self.tasks.get_mut(&other) else { continue };
-                if !matches!(task.stage, Stage::Running) || sys::state(other) != Some(b'R') {
+                if !matches!(task.stage, TaskStage::Running) || sys::state(other) != Some(b'R') {
                     continue;
                 }
                 if task.paused >= MOST {

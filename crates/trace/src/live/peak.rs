@@ -21,13 +21,13 @@ use super::{
     follower::Follower,
     image,
     sys::{Tid, pages},
-    table::Call,
+    tasks::PendingCall,
     usage,
 };
 use crate::{
     observer::Event,
     record::{MmId, Op},
-    report::{Moment, Residency, VmaKind},
+    report::{Residency, ResidentSet, VmaKind},
 };
 
 /// The time after which a look is due at the next call.
@@ -57,23 +57,23 @@ impl Peak {
     }
 
     /// Whether a moment with so many resident bytes, after this time, is worth its reading.
-    fn is_worth_a_moment(&self, bytes: usize, next: Next, elapsed: Duration) -> bool {
+    fn is_worth_a_moment(&self, bytes: usize, next: Outlook, elapsed: Duration) -> bool {
         let more = bytes.saturating_sub(self.highest);
         match next {
-            Next::Keeps => {
+            Outlook::Keeps => {
                 let far = more > self.highest / 16 + LEAST;
                 more > 3 * self.highest + LEAST || far && self.spent * 50 < elapsed
             }
-            Next::Releases => {
+            Outlook::Releases => {
                 more > self.highest / 16 + LEAST || more > 0 && self.spent * 10 < elapsed
             }
         }
     }
 }
 
-/// What comes after a look.
+/// The effect on resident memory of the event after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum Outlook {
     /// A call that releases little, if anything.
     Keeps,
     /// Memory is released: by a call, or at the end.
@@ -81,7 +81,7 @@ pub(super) enum Next {
 }
 
 /// The most bytes that a call may make non-resident.
-fn released(call: &Call, brk: usize) -> usize {
+fn released(call: &PendingCall, brk: usize) -> usize {
     match call.kind {
         CallKind::Exec | CallKind::Memory(Op::Shmdt | Op::ProcessMadvise) => usize::MAX,
         CallKind::Memory(
@@ -103,17 +103,17 @@ fn released(call: &Call, brk: usize) -> usize {
 impl Follower<'_> {
     /// Reports the resident bytes of an address space before a call of `tid`, and the moment if it
     /// is a peak.
-    pub(super) fn tell_resident(&mut self, mm: MmId, tid: Tid, call: &Call) {
+    pub(super) fn tell_resident(&mut self, mm: MmId, tid: Tid, call: &PendingCall) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         space.released = space.released.saturating_add(released(call, space.brk));
         let next = if self.peak.is_worth_a_look(space.released) {
             space.released = 0;
-            Next::Releases
+            Outlook::Releases
         } else {
-            Next::Keeps
+            Outlook::Keeps
         };
         let due = space.looked.is_none_or(|looked| looked.elapsed() >= BETWEEN);
-        if !due && next == Next::Keeps {
+        if !due && next == Outlook::Keeps {
             return;
         }
         space.looked = Some(Instant::now());
@@ -131,7 +131,7 @@ impl Follower<'_> {
         mm: MmId,
         tid: Tid,
         bytes: usize,
-        next: Next,
+        next: Outlook,
         vmas: Option<&[(VmaKind, Residency)]>,
     ) {
         let begun = Instant::now();
@@ -150,7 +150,7 @@ impl Follower<'_> {
         if vmas.is_empty() {
             return;
         }
-        let moment = Moment::new(bytes, resident, vmas);
+        let moment = ResidentSet::new(bytes, resident, vmas);
         self.observer.event(Event::Peak { mm, moment });
         self.peak.highest = bytes;
         self.peak.spent += begun.elapsed();
@@ -163,8 +163,8 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn call(kind: CallKind, args: [usize; 6]) -> Call {
-        Call { kind, args }
+    fn call(kind: CallKind, args: [usize; 6]) -> PendingCall {
+        PendingCall { kind, args }
     }
 
     #[test]
@@ -192,14 +192,14 @@ mod tests {
         };
         let after = Duration::from_millis(100);
         let before = |next, spent, bytes| peak(spent).is_worth_a_moment(bytes, next, after);
-        assert!(before(Next::Releases, 1, 160 * MIB + 1));
-        assert!(!before(Next::Releases, 1, 160 * MIB));
-        assert!(!before(Next::Releases, 10, 169 * MIB));
-        assert!(before(Next::Releases, 10, 171 * MIB));
-        assert!(before(Next::Keeps, 1, 171 * MIB));
-        assert!(!before(Next::Keeps, 1, 169 * MIB));
-        assert!(!before(Next::Keeps, 10, 640 * MIB));
-        assert!(before(Next::Keeps, 10, 641 * MIB));
+        assert!(before(Outlook::Releases, 1, 160 * MIB + 1));
+        assert!(!before(Outlook::Releases, 1, 160 * MIB));
+        assert!(!before(Outlook::Releases, 10, 169 * MIB));
+        assert!(before(Outlook::Releases, 10, 171 * MIB));
+        assert!(before(Outlook::Keeps, 1, 171 * MIB));
+        assert!(!before(Outlook::Keeps, 1, 169 * MIB));
+        assert!(!before(Outlook::Keeps, 10, 640 * MIB));
+        assert!(before(Outlook::Keeps, 10, 641 * MIB));
         assert!(peak(0).is_worth_a_look(160 * MIB / 64) && !peak(0).is_worth_a_look(2 * MIB));
     }
 }

@@ -1,4 +1,4 @@
-//! What a process uses of the machine's memory: from `/proc/PID/stat` and `/proc/PID/status`, two
+//! The use of the machine's memory by a process: from `/proc/PID/stat` and `/proc/PID/status`, two
 //! small files, and from smaps, which the tracer has read for the last listing anyway.
 
 use super::{image, sys::Tid};
@@ -37,7 +37,7 @@ pub(super) fn read(tid: Tid, before: Faults, vmas: &[(VmaKind, Residency)]) -> U
     usage
 }
 
-/// What is resident of each VMA in the text of smaps.
+/// The resident bytes of each VMA in the text of smaps.
 pub(super) fn residency(smaps: &str) -> Vec<(VmaKind, Residency)> {
     let mut all = Vec::new();
     for line in smaps.lines() {

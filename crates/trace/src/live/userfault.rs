@@ -12,20 +12,15 @@ use vma::VmFlags;
 use super::{
     follower::Follower,
     sys::{self, Tid},
-    table::Load,
+    tasks::EntryData,
 };
 use crate::{
+    abi::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER},
     observer::{Event, Wanted},
     record::{Call, MmId, Op, Record},
     span::Span,
 };
 
-/// `UFFDIO_API`: requests features. It comes before all other requests.
-pub(super) const API: u32 = 0xc018_aa3f;
-/// `UFFDIO_REGISTER`: registers a range with a userfaultfd.
-pub(super) const REGISTER: u32 = 0xc020_aa00;
-/// `UFFDIO_UNREGISTER`: unregisters a range.
-pub(super) const UNREGISTER: u32 = 0x8010_aa01;
 /// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, each with its
 /// valid mode bits.
 pub(super) const FILLS: [(u32, usize); 5] =
@@ -91,19 +86,21 @@ pub(super) fn fills(request: usize) -> bool {
 
 impl Follower<'_> {
     /// Reads the arguments of a request from memory, and reports the first writes that affect it.
-    pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> Load {
+    pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> EntryData {
         let words = match args[1] as u32 {
-            API => sys::read_words::<2>(tid, args[2]).map(|[api, features]| [api, features, 0]),
-            REGISTER => sys::read_words::<3>(tid, args[2]),
-            UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
-            _ => return Load::None,
+            UFFDIO_API => {
+                sys::read_words::<2>(tid, args[2]).map(|[api, features]| [api, features, 0])
+            }
+            UFFDIO_REGISTER => sys::read_words::<3>(tid, args[2]),
+            UFFDIO_UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
+            _ => return EntryData::None,
         };
-        let Ok(words) = words else { return Load::Memory([0; 3]) };
-        if args[1] as u32 != API {
+        let Ok(words) = words else { return EntryData::Memory([0; 3]) };
+        if args[1] as u32 != UFFDIO_API {
             let served = self.userfault(mm, tid, args[0]).mm;
             self.tell_touches(served, tid, Span::of(words[0], words[1]));
         }
-        Load::Memory(words)
+        EntryData::Memory(words)
     }
 
     /// The userfaultfd behind a descriptor of `tid`. An unknown one was made by a fork if there is
@@ -115,7 +112,7 @@ impl Follower<'_> {
         if let Some(&known) = self.userfaults.get(&inode) {
             return known;
         }
-        let unused = |space: &&mut super::table::Space| space.watchers.iter().any(|w| w.inode == 0);
+        let unused = |space: &&mut super::tasks::Space| space.watchers.iter().any(|w| w.inode == 0);
         let mut spaces: Vec<_> = self.spaces.iter_mut().collect();
         spaces.sort_unstable_by_key(|(mm, _)| **mm);
         let child = spaces.into_iter().find(|(_, space)| unused(space));
@@ -134,7 +131,7 @@ impl Follower<'_> {
     pub(super) fn tell_userfault(&mut self, call: &mut Call, tid: Tid, words: [usize; 3]) {
         let fd = call.args[0] & 0xffff_ffff;
         self.observer.event(Event::Descriptor(fd as u32));
-        if call.args[1] as u32 == API {
+        if call.args[1] as u32 == UFFDIO_API {
             let Some(inode) = inode_of(tid, fd) else { return };
             call.args[0] = inode as usize;
             if call.result == 0 {
@@ -161,14 +158,14 @@ impl Follower<'_> {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         let range = start..start.saturating_add(length);
         match request {
-            REGISTER => match space.watchers.iter_mut().find(|watcher| watcher.id == id) {
+            UFFDIO_REGISTER => match space.watchers.iter_mut().find(|watcher| watcher.id == id) {
                 Some(watcher) => watcher.ranges.push(range),
                 None => {
                     let inode = inode_of(holder.0, holder.1).unwrap_or(0);
                     space.watchers.push(Watcher { id, inode, holder, ranges: vec![range] });
                 }
             },
-            UNREGISTER => {
+            UFFDIO_UNREGISTER => {
                 for watcher in &mut space.watchers {
                     watcher.ranges.retain(|r| !(range.start <= r.start && r.end <= range.end));
                 }
@@ -254,10 +251,7 @@ impl Follower<'_> {
         for (id, inode, fd) in closed {
             self.observer.event(Event::Descriptor(fd as u32));
             self.userfaults.remove(&inode);
-            let args = [id as usize, 0, 0, 0, 0, 0];
-            let tid = tid as u32;
-            let (op, at, memory) = (Op::Close, None, None);
-            let call = Call { at, stack: 0, mm, tid, op, args, file: 0, memory, result: 0 };
+            let call = Call::new(mm, tid as u32, Op::Close, &[id as usize], 0);
             self.observer.record(Record::Call(call), None);
         }
     }
@@ -275,6 +269,6 @@ mod tests {
     #[test]
     fn requests_that_fill_are_told_by_their_size() {
         assert!(FILLS.iter().all(|&(fill, _)| [0x28, 0x20].contains(&size_of_request(fill))));
-        assert!(fills(0xc028_aa03) && !fills(REGISTER as usize));
+        assert!(fills(0xc028_aa03) && !fills(UFFDIO_REGISTER as usize));
     }
 }

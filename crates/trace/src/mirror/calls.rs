@@ -8,22 +8,16 @@ use vma::{
 };
 
 use super::{
-    Engine,
-    beside::Steps,
+    Engine, SpaceChange,
     file::{File, HUGE_PAGE},
+    shadow::SpaceWriter,
 };
 use crate::{
+    abi::*,
     record::{Call, FileKind, InitialVma, Op},
     span::Span,
 };
 
-const ENOMEM: isize = -12;
-const EACCES: isize = -13;
-const EPERM: isize = -1;
-const EINVAL: isize = -22;
-const EAGAIN: isize = -11;
-const EIO: isize = -5;
-const EOPNOTSUPP: isize = -95;
 /// MPOL_MF_MOVE and MPOL_MF_MOVE_ALL.
 const MPOL_MF_MOVE: usize = 2 | 4;
 /// ERESTARTSYS. The program never sees it: the kernel repeats the call after a signal.
@@ -31,7 +25,7 @@ const RESTARTS: isize = -512;
 
 /// The outcome of a call on our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ours {
+pub(super) enum OurOutcome {
     /// This result. The kernel's must equal it.
     Result(isize),
     /// This address, chosen by the rules. The kernel's must equal it.
@@ -40,8 +34,8 @@ pub(super) enum Ours {
     Unknown,
 }
 
-/// The data that a call needs besides its arguments.
-pub(super) struct Context {
+/// The data that a call needs in addition to its arguments.
+pub(super) struct CallContext {
     pub(super) file: Option<File>,
     pub(super) driver_flags: Option<VmFlags>,
     /// ioctl: the userfaultfd's features.
@@ -50,8 +44,8 @@ pub(super) struct Context {
     pub(super) ring: Option<usize>,
 }
 
-fn outcome(result: Result<(), vma::Error>) -> Ours {
-    Ours::Result(result.map_or_else(errno, |()| 0))
+fn outcome(result: Result<usize, vma::Error>) -> OurOutcome {
+    OurOutcome::Result(result.map_or_else(errno, |address| address as isize))
 }
 
 fn errno(error: vma::Error) -> isize {
@@ -61,105 +55,120 @@ fn errno(error: vma::Error) -> isize {
 /// Carries out the call. If the kernel refused it for a reason that VMAs do not show (a limit, a
 /// privilege, a missing facility), nothing is done. If the kernel stopped half-way, our rules stop
 /// at the same place.
-pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
-    let [a, b, c, d, e, _] = call.args;
+pub(super) fn perform(
+    space: &mut SpaceWriter<'_>,
+    call: &Call,
+    context: CallContext,
+) -> OurOutcome {
+    let [addr, len, c, d, ..] = call.args;
     let kernel = call.result;
-    let failed = (-4095..0).contains(&kernel);
-    match call.op {
-        Op::Mmap => mmap(space, call, context),
-        Op::Munmap if failed && !(kernel == EPERM && has_sealed(space, a, b)) => Ours::Unknown,
-        Op::Munmap => outcome(space.munmap(a, b)),
+    let change = match call.op {
+        Op::Mmap => return mmap(space, call, context),
+        Op::Munmap if call.failed() && !(kernel == EPERM && has_sealed(space, addr, len)) => {
+            return OurOutcome::Unknown;
+        }
+        Op::Munmap => SpaceChange::Munmap { addr, len },
         Op::Mprotect | Op::PkeyMprotect => {
             let pkey = (call.op == Op::PkeyMprotect && d as i32 != -1).then_some(d as u8);
             if let (Some(key), 0 | ENOMEM | EACCES | EPERM) = (pkey, kernel) {
-                // The kernel has accepted the key. The session may have begun after its pkey_alloc.
-                space.adopt_pkey(key, false);
+                adopt_pkey(space, key, false);
             }
             match kernel {
-                ENOMEM if !has_hole(space, a, b) => Ours::Unknown,
-                0 | ENOMEM | EACCES | EPERM => outcome(space.mprotect(a, b, c as u32, pkey)),
-                _ => Ours::Unknown,
+                ENOMEM if !has_hole(space, addr, len) => return OurOutcome::Unknown,
+                0 | ENOMEM | EACCES | EPERM => {
+                    SpaceChange::Mprotect { addr, len, prot: c as u32, pkey }
+                }
+                _ => return OurOutcome::Unknown,
             }
         }
-        Op::Mremap => mremap(space, call),
-        Op::Brk => {
-            if kernel as usize != a {
-                return Ours::Unknown;
-            }
-            Ours::Result(space.brk(a) as isize)
-        }
+        Op::Mremap => return mremap(space, call),
+        Op::Brk if kernel as usize == addr => SpaceChange::Brk(addr),
         Op::Madvise => match (Advice::from_number(c as u32), kernel) {
             // Refused because of pages, which the mirror does not know.
-            (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => Ours::Unknown,
-            (Some(advice), 0 | ENOMEM) => outcome(space.madvise(a, b, advice)),
-            (Some(advice), EINVAL | EPERM) if space.refuses_advice(a, b, advice) => {
-                outcome(space.madvise(a, b, advice))
+            (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => return OurOutcome::Unknown,
+            (Some(advice), 0 | ENOMEM) => SpaceChange::Madvise { addr, len, advice },
+            (Some(advice), EINVAL | EPERM) if space.refuses_advice(addr, len, advice) => {
+                SpaceChange::Madvise { addr, len, advice }
             }
-            _ => Ours::Unknown,
+            _ => return OurOutcome::Unknown,
         },
-        Op::Mlock | Op::Mlock2 => match kernel {
-            // ENOMEM has two causes. Either RLIMIT_MEMLOCK refused the call at once, or all VMAs
-            // were locked and then a page could not be populated.
-            ENOMEM if !has_hole(space, a, b) && !may_fail_to_fault(space, a, b) => Ours::Unknown,
-            ENOMEM => {
-                let _ = space.mlock(a, b, call.op == Op::Mlock2 && c & 1 != 0);
-                Ours::Unknown
+        Op::Mlock | Op::Mlock2 => {
+            let on_fault = call.op == Op::Mlock2 && c & 1 != 0;
+            let lock = SpaceChange::Mlock { addr, len, on_fault };
+            match kernel {
+                // ENOMEM has two causes. Either RLIMIT_MEMLOCK refused the call at once, or all
+                // VMAs were locked and then a page could not be populated.
+                ENOMEM if has_hole(space, addr, len) || may_fail_to_fault(space, addr, len) => {
+                    let _ = space.change(lock);
+                    return OurOutcome::Unknown;
+                }
+                0 | EAGAIN => lock,
+                _ => return OurOutcome::Unknown,
             }
-            0 | EAGAIN => {
-                let on_fault = call.op == Op::Mlock2 && c & 1 != 0;
-                outcome(space.mlock(a, b, on_fault))
-            }
-            _ => Ours::Unknown,
-        },
-        Op::Munlock if kernel == 0 || kernel == ENOMEM => outcome(space.munlock(a, b)),
-        Op::Mlockall if kernel == 0 => outcome(space.mlockall(LockAll {
-            current: a & 1 != 0,
-            future: a & 2 != 0,
-            on_fault: a & 4 != 0,
-        })),
-        Op::Munlockall if kernel == 0 => outcome(space.munlockall()),
+        }
+        Op::Munlock if kernel == 0 || kernel == ENOMEM => SpaceChange::Munlock { addr, len },
         // With MPOL_MF_MOVE, misplaced pages make the call fail after its change. Without it, the
         // call fails before.
-        Op::Mbind if kernel == 0 || (kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0) => {
-            mbind(space, call)
+        Op::Mbind if kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0 => {
+            let _ = space.change(mbind(call));
+            return OurOutcome::Unknown;
         }
-        Op::SetMempolicyHomeNode if kernel == 0 => outcome(space.set_home_node(a, b, c as u32)),
-        Op::RemapFilePages if kernel == 0 => outcome(space.remap_file_pages(a, b, d)),
-        Op::Mseal if kernel == 0 => outcome(space.mseal(a, b)),
-        Op::Shmat if kernel == EPERM => replace_sealed(space, b),
-        Op::Shmdt if kernel == 0 => outcome(space.shmdt(a)),
-        Op::PkeyAlloc if !failed => {
-            space.adopt_pkey(kernel as u8, false);
-            Ours::Unknown
+        Op::Shmat if kernel == EPERM => return replace_sealed(space, len),
+        Op::PkeyAlloc if !call.failed() => {
+            adopt_pkey(space, kernel as u8, false);
+            return OurOutcome::Unknown;
         }
-        Op::PkeyFree if kernel == 0 => {
-            space.adopt_pkey(a as u8, false);
-            outcome(space.pkey_free(a as u8))
+        Op::Close => {
+            let closed = space.change(SpaceChange::CloseWatch(addr as u64));
+            return closed
+                .map_or_else(|error| OurOutcome::Result(errno(error)), |_| OurOutcome::Unknown);
         }
-        Op::Prctl if kernel == 0 => prctl(space, a, b, c),
-        Op::Ioctl if kernel == 0 => uffd_ioctl(space, call, context.features),
-        Op::Close => close(space, a),
-        Op::IoDestroy if kernel == 0 => io_destroy(space, a, context.ring),
-        _ => {
-            let _ = e;
-            Ours::Unknown
+        _ if kernel != 0 => return OurOutcome::Unknown,
+        Op::Mlockall => SpaceChange::Mlockall(LockAll {
+            current: addr & 1 != 0,
+            future: addr & 2 != 0,
+            on_fault: addr & 4 != 0,
+        }),
+        Op::Munlockall => SpaceChange::Munlockall,
+        Op::Mbind => mbind(call),
+        Op::SetMempolicyHomeNode => SpaceChange::SetHomeNode { addr, len, node: c as u32 },
+        Op::RemapFilePages => SpaceChange::RemapFilePages { addr, len, pgoff: d },
+        Op::Mseal => SpaceChange::Mseal { addr, len },
+        Op::Shmdt => SpaceChange::Shmdt(addr),
+        Op::PkeyFree => {
+            adopt_pkey(space, addr as u8, false);
+            SpaceChange::PkeyFree(addr as u8)
         }
-    }
+        Op::Prctl => return prctl(space, call),
+        Op::Ioctl => match uffd_ioctl(call, context.features) {
+            Some(change) => change,
+            None => return OurOutcome::Unknown,
+        },
+        Op::IoDestroy => return io_destroy(space, addr, context.ring),
+        _ => return OurOutcome::Unknown,
+    };
+    outcome(space.change(change))
 }
 
-fn mmap(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
-    const MAP_FIXED: usize = 0x10;
+/// The kernel has this key. The session may have begun after its pkey_alloc.
+pub(super) fn adopt_pkey(space: &mut SpaceWriter<'_>, key: u8, exec_only: bool) {
+    // It fails if the recorded kernel has no such key. Then nothing depends on it.
+    let _ = space.change(SpaceChange::AdoptPkey { key, exec_only });
+}
+
+fn mmap(space: &mut SpaceWriter<'_>, call: &Call, context: CallContext) -> OurOutcome {
     let [addr, len, prot, flags, _, offset] = call.args;
-    if call.result == EPERM && flags & MAP_FIXED != 0 && has_sealed(space, addr, len) {
-        // It failed at the unmap of its target.
-        return outcome(space.munmap(addr, len));
-    }
     let mut flags = MapFlags::from_bits_retain(flags as u32);
-    if (-4095..0).contains(&call.result) {
-        if flags.contains(MapFlags::FIXED) {
-            refused_by_driver(space, call);
+    let replaces = flags.contains(MapFlags::FIXED);
+    if call.result == EPERM && replaces && has_sealed(space, addr, len) {
+        // It failed at the unmap of its target.
+        return outcome(space.change(SpaceChange::Munmap { addr, len }));
+    }
+    if call.failed() {
+        if replaces {
+            refused_by_driver(space, call, flags);
         }
-        return Ours::Unknown;
+        return OurOutcome::Unknown;
     }
     let got = call.result as usize;
     let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
@@ -179,26 +188,26 @@ fn mmap(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
         driver_flags: context.driver_flags,
     };
     if fixed || unforeseeable {
-        return Ours::Result(space.mmap(request).map_or_else(errno, |addr| addr as isize));
+        return outcome(space.change(SpaceChange::Mmap(request)));
     }
-    let ours = space.mmap(request.clone());
+    let ours = space.change(SpaceChange::Mmap(request.clone()));
     if ours != Ok(got) {
         // Continue at the kernel's address, so that one wrong address does not make all later ones
         // wrong.
-        if let Ok(wrong) = ours {
-            let _ = space.munmap(wrong, len);
+        if let Ok(addr) = ours {
+            let _ = space.change(SpaceChange::Munmap { addr, len });
         }
-        let _ = space.mmap(MapRequest { addr: got, flags: flags | MapFlags::FIXED, ..request });
+        let flags = flags | MapFlags::FIXED;
+        let _ = space.change(SpaceChange::Mmap(MapRequest { addr: got, flags, ..request }));
     }
-    Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
+    OurOutcome::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
 /// A fixed map that fails for lack of huge pages, or for MAP_SYNC that the file system does not
 /// support, has already unmapped its target. (Failures of other drivers are read from the kernel,
 /// see `settle`.)
-fn refused_by_driver(space: &mut Steps<'_>, call: &Call) {
-    let [addr, len, _, flags, ..] = call.args;
-    let flags = MapFlags::from_bits_retain(flags as u32);
+fn refused_by_driver(space: &mut SpaceWriter<'_>, call: &Call, flags: MapFlags) {
+    let [addr, len, ..] = call.args;
     let validates = flags.contains(MapFlags::SHARED_VALIDATE);
     let len = match call.result {
         EOPNOTSUPP if flags.contains(MapFlags::SYNC) && !validates => len,
@@ -207,31 +216,32 @@ fn refused_by_driver(space: &mut Steps<'_>, call: &Call) {
         }
         _ => return,
     };
-    let _ = space.munmap(addr, len);
+    let _ = space.change(SpaceChange::Munmap { addr, len });
 }
 
-fn mremap(space: &mut Steps<'_>, call: &Call) -> Ours {
+fn mremap(space: &mut SpaceWriter<'_>, call: &Call) -> OurOutcome {
     const MAYMOVE: usize = 1;
-    const FIXED: usize = 2;
     const DONTUNMAP: usize = 4;
     let [addr, old_len, new_len, flags, new_addr, _] = call.args;
-    let fixed = flags & FIXED != 0;
+    let fixed = flags & MREMAP_FIXED != 0;
     match call.result {
-        EAGAIN => return Ours::Unknown,
+        EAGAIN => return OurOutcome::Unknown,
         // A signal came first, and the kernel repeats the call. The target may already be unmapped.
         RESTARTS => {
             if fixed {
-                let _ = space.munmap(new_addr, new_len);
+                let _ = space.change(SpaceChange::Munmap { addr: new_addr, len: new_len });
             }
-            return Ours::Unknown;
+            return OurOutcome::Unknown;
         }
         // A limit, or no space. The kernel notices it before or after it unmaps the target.
-        ENOMEM => return Ours::Unknown,
+        ENOMEM => return OurOutcome::Unknown,
         // A driver may forbid splitting its VMAs, as perf does. Such a VMA may be in the source or
         // in the target.
-        EINVAL if meets_device(space, addr, old_len.max(new_len)) => return Ours::Unknown,
-        EINVAL if fixed && meets_device(space, new_addr, new_len) => return Ours::Unknown,
-        EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
+        EINVAL if meets_device(space, addr, old_len.max(new_len)) => return OurOutcome::Unknown,
+        EINVAL if fixed && meets_device(space, new_addr, new_len) => return OurOutcome::Unknown,
+        EINVAL if flags & !(MAYMOVE | MREMAP_FIXED | DONTUNMAP) != 0 => {
+            return OurOutcome::Result(EINVAL);
+        }
         _ => {}
     }
     let request = RemapRequest {
@@ -245,13 +255,11 @@ fn mremap(space: &mut Steps<'_>, call: &Call) -> Ours {
     if !fixed && bottom_up(space) && call.result >= 0 && call.result as usize != addr {
         // This address cannot be predicted. Move to the kernel's address.
         let there = RemapRequest { fixed: Some(call.result as usize), ..request };
-        return Ours::Result(space.mremap(there).map_or_else(errno, |to| to as isize));
+        return outcome(space.change(SpaceChange::Mremap(there)));
     }
-    let ours = space.mremap(request);
-    match ours {
-        Ok(to) if !fixed && to != addr => Ours::Address(to),
-        Ok(to) => Ours::Result(to as isize),
-        Err(error) => Ours::Result(errno(error)),
+    match space.change(SpaceChange::Mremap(request)) {
+        Ok(to) if !fixed && to != addr => OurOutcome::Address(to),
+        result => outcome(result),
     }
 }
 
@@ -260,12 +268,12 @@ pub(super) fn bottom_up(space: &Writer<'_, File, Engine>) -> bool {
     space.layout().mmap_base == 0
 }
 
-fn mbind(space: &mut Steps<'_>, call: &Call) -> Ours {
+fn mbind(call: &Call) -> SpaceChange<File> {
     const DEFAULT: u32 = 0;
     const PREFERRED: u32 = 1;
     const LOCAL: u32 = 4;
     const MODE_FLAGS: u32 = 0b111 << 13;
-    let [start, len, mode, _, max_node, _] = call.args;
+    let [addr, len, mode, _, max_node, _] = call.args;
     let mode = mode as u32;
     let mask = call.memory.map_or(0, |words| words[0] as u64);
     // The kernel uses one bit less than `max_node`.
@@ -276,103 +284,84 @@ fn mbind(space: &mut Steps<'_>, call: &Call) -> Ours {
         PREFERRED if nodes == 0 => Some(Policy { mode: LOCAL, nodes: 0, home: None }),
         _ => Some(Policy { mode, nodes, home: None }),
     };
-    match space.mbind(start, len, policy) {
-        _ if call.result == EIO => Ours::Unknown,
-        result => outcome(result),
-    }
+    SpaceChange::Mbind { addr, len, policy }
 }
 
-fn prctl(space: &mut Steps<'_>, option: usize, arg: usize, value: usize) -> Ours {
-    const PR_SET_MM: usize = 35;
-    const PR_SET_MM_START_STACK: usize = 5;
-    const PR_SET_MM_START_BRK: usize = 6;
-    const PR_SET_MM_BRK: usize = 7;
+fn prctl(space: &mut SpaceWriter<'_>, call: &Call) -> OurOutcome {
     const PR_SET_MEMORY_MERGE: usize = 67;
-    match (option, arg) {
-        (PR_SET_MEMORY_MERGE, _) => return outcome(space.set_memory_merge(arg != 0)),
-        (PR_SET_MM, _) => {
+    let [option, arg, value, ..] = call.args;
+    match option {
+        PR_SET_MEMORY_MERGE => return outcome(space.change(SpaceChange::SetMemoryMerge(arg != 0))),
+        PR_SET_MM => {
             let mut layout = space.layout();
             match arg {
                 PR_SET_MM_START_STACK => layout.start_stack = value,
                 PR_SET_MM_START_BRK => layout.start_brk = value,
                 PR_SET_MM_BRK => layout.brk = value,
-                _ => return Ours::Unknown,
+                _ => return OurOutcome::Unknown,
             }
-            space.set_layout(layout);
+            // It cannot fail.
+            let _ = space.change(SpaceChange::SetLayout(layout));
         }
         _ => {}
     }
-    Ours::Unknown
+    OurOutcome::Unknown
 }
 
-fn uffd_ioctl(space: &mut Steps<'_>, call: &Call, features: usize) -> Ours {
+fn uffd_ioctl(call: &Call, features: usize) -> Option<SpaceChange<File>> {
     const EVENT_FORK: usize = 1 << 1;
     const EVENT_REMAP: usize = 1 << 2;
-    const UFFDIO_REGISTER: usize = 0xc020_aa00;
-    const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
-    let Some([start, len, mode]) = call.memory else { return Ours::Unknown };
-    match call.args[1] & 0xffff_ffff {
+    const MODES: [(usize, VmFlags); 3] =
+        [(1, VmFlags::UFFD_MISSING), (2, VmFlags::UFFD_WP), (4, VmFlags::UFFD_MINOR)];
+    let [addr, len, mode] = call.memory?;
+    match call.args[1] as u32 {
         UFFDIO_REGISTER => {
-            let mut modes = VmFlags::empty();
-            for (bit, flag) in
-                [(1, VmFlags::UFFD_MISSING), (2, VmFlags::UFFD_WP), (4, VmFlags::UFFD_MINOR)]
-            {
-                if mode & bit != 0 {
-                    modes |= flag;
-                }
-            }
+            let set = MODES.into_iter().filter(|(bit, _)| mode & bit != 0);
+            let modes = set.fold(VmFlags::empty(), |all, (_, flag)| all | flag);
             let uffd = Uffd {
                 id: call.args[0] as u64,
                 follows_fork: features & EVENT_FORK != 0,
                 follows_remap: features & EVENT_REMAP != 0,
             };
-            outcome(space.watch(start, len, modes, uffd))
+            Some(SpaceChange::Watch { addr, len, modes, uffd })
         }
-        UFFDIO_UNREGISTER => outcome(space.unwatch(start, len)),
-        _ => Ours::Unknown,
+        UFFDIO_UNREGISTER => Some(SpaceChange::Unwatch { addr, len }),
+        _ => None,
     }
 }
 
-fn close(space: &mut Steps<'_>, fd: usize) -> Ours {
-    match space.close_watch(fd as u64) {
-        Ok(()) => Ours::Unknown,
-        Err(error) => Ours::Result(errno(error)),
-    }
-}
-
-/// Unmaps the whole original range of the aio ring at `ring`, even if parts of it were changed or
+/// Unmaps the whole original range of the aio ring at `addr`, even if parts of it were changed or
 /// replaced.
-fn io_destroy(space: &mut Steps<'_>, ring: usize, known: Option<usize>) -> Ours {
+fn io_destroy(space: &mut SpaceWriter<'_>, addr: usize, known: Option<usize>) -> OurOutcome {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
-    let mapped = || space.area_at(ring).and_then(size);
-    let Some(size) = known.or_else(mapped) else { return Ours::Unknown };
-    match space.munmap(ring, size) {
+    let mapped = || space.area_at(addr).and_then(size);
+    let Some(len) = known.or_else(mapped) else { return OurOutcome::Unknown };
+    match space.change(SpaceChange::Munmap { addr, len }) {
         // Linux ignores a failed unmap here.
-        Err(vma::Error::Sealed) => Ours::Unknown,
+        Err(vma::Error::Sealed) => OurOutcome::Unknown,
         result => outcome(result),
     }
 }
 
 /// SHM_REMAP over a sealed VMA, as in mmap. The size is unknown, but it reached the first sealed
 /// VMA.
-fn replace_sealed(space: &mut Steps<'_>, addr: usize) -> Ours {
+fn replace_sealed(space: &mut SpaceWriter<'_>, addr: usize) -> OurOutcome {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
     match sealed {
-        Some(area) => outcome(space.munmap(addr, area.end - addr)),
-        None => Ours::Unknown,
+        Some(area) => outcome(space.change(SpaceChange::Munmap { addr, len: area.end - addr })),
+        None => OurOutcome::Unknown,
     }
 }
 
 /// shmat of a segment. The kernel's VMA shows its size. Returns our result.
 pub(super) fn attach(
-    space: &mut Steps<'_>,
+    space: &mut SpaceWriter<'_>,
     &[_, addr, flags, ..]: &[usize; 6],
     vma: &InitialVma,
     segment: File,
 ) -> isize {
     const SHM_RDONLY: usize = 0o10000;
     const SHM_RND: usize = 0o20000;
-    const SHM_REMAP: usize = 0o40000;
     const SHM_EXEC: usize = 0o100000;
     let len = vma.end.wrapping_sub(vma.start);
     segment.set_whole(len);
@@ -389,55 +378,46 @@ pub(super) fn attach(
         replace: flags & SHM_REMAP != 0,
         round: flags & SHM_RND != 0,
     };
-    space.shmat(request).map_or_else(errno, |addr| addr as isize)
+    space.change(SpaceChange::Shmat(request)).map_or_else(errno, |addr| addr as isize)
+}
+
+/// The VMAs that a range meets; none if it wraps, which the kernel refuses.
+fn areas_in<'a>(
+    space: &'a Writer<'_, File, Engine>,
+    start: usize,
+    len: usize,
+) -> impl Iterator<Item = vma::Area<File>> + 'a {
+    let Range { start, end } = Span::checked(start, len).unwrap_or_default().range();
+    space.areas_from(start).take_while(move |area| area.start < end)
 }
 
 fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some(span) = Span::checked(start, len) else { return false };
-    space
-        .areas_from(span.start)
-        .take_while(|area| area.start < span.end)
-        .any(|area| area.vma.flags.contains(VmFlags::SEALED))
+    areas_in(space, start, len).any(|area| area.vma.flags.contains(VmFlags::SEALED))
 }
 
 /// Whether the range contains a map of a device.
 fn meets_device(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some(span) = Span::checked(start, len) else { return false };
-    let is_device = |area: vma::Area<File>| {
-        area.vma.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device)
-    };
-    space.areas_from(span.start).take_while(|area| area.start < span.end).any(is_device)
+    areas_in(space, start, len)
+        .any(|area| area.vma.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device))
 }
 
 fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some(Range { start: mut at, end }) = Span::checked(start, len).map(|span| span.range())
-    else {
-        return true;
-    };
-    while at < end {
-        match space.area_at(at) {
-            Some(area) => at = area.end,
-            None => return true,
-        }
-    }
-    false
-}
-
-/// Whether populating the range may fail: a VMA has no access, reaches past a file's end, has guard
-/// pages, or is registered with a userfaultfd.
-fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some(Range { start: mut at, end }) = Span::checked(start, len).map(|span| span.range())
-    else {
-        return false;
-    };
-    while at < end {
-        let Some(area) = space.area_at(at) else { return false };
-        let accessible = area.vma.flags.intersects(VmFlags::ACCESS);
-        let barred = area.vma.flags.intersects(VmFlags::UFFD | VmFlags::MAYBE_GUARD);
-        if !accessible || barred || area.vma.file.is_some() {
+    let Some(span) = Span::checked(start, len) else { return true };
+    let mut at = span.start;
+    for area in areas_in(space, start, len) {
+        if area.start > at {
             return true;
         }
         at = area.end;
     }
-    false
+    at < span.end
+}
+
+/// Whether populating the range may fail: a VMA has no access, reaches past a
+/// file's end, has guard pages, or is registered with a userfaultfd.
+fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+    areas_in(space, start, len).any(|area| {
+        let barred = area.vma.flags.intersects(VmFlags::UFFD | VmFlags::MAYBE_GUARD);
+        !area.vma.flags.intersects(VmFlags::ACCESS) || barred || area.vma.file.is_some()
+    })
 }

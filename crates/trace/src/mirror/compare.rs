@@ -1,20 +1,20 @@
 //! The comparisons of the mirror's address spaces: with the kernel's listings, and with what
 //! follows the mirror.
 
-use super::{Beside, Expected, Mirror, Verdict, file::File};
+use super::{Expected, Mirror, Shadow, Verdict, file::File};
 use crate::{
     record::{Listing, MmId},
     report::{Difference, Mismatch},
     text::fnv1a64,
 };
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Shows the VMAs of an address space to what follows the mirror. O(VMAs).
-    pub fn compare_beside(&mut self, mm: MmId) {
+    pub fn compare_shadow(&mut self, mm: MmId) {
         let Some(mirrored) = self.spaces.get(&mm) else { return };
         let guard = mirrored.space.pin();
         let vmas = mirrored.space.iter(&guard, 0).map(|(range, vma)| (range, vma.flags));
-        self.beside.compare(mm, &mut { vmas });
+        self.shadow.compare(mm, &mut { vmas });
     }
 
     pub(super) fn check(

@@ -8,47 +8,51 @@
 //! | module | contents |
 //! |---|---|
 //! | `calls`, `settle` | a call carried out on our space; the effect of one that failed half-way |
-//! | `mirrored`, `compare`, `around`, `takeover` | one space; the comparisons; those around a change; the way on after a mismatch |
-//! | `step`, `beside` | records as changes of spaces; other spaces that follow them, such as those with pages |
-//! | `owners`, `stacks`, `lives`, `peak` | the call that mapped each byte last; calls with stacks; how long maps live; the moment of the peak |
-//! | `questions` | the tracer's questions about VMAs |
+//! | `space`, `compare`, `neighbours`, `resync` | one space; the comparisons; those around a change; the way on after a mismatch |
+//! | `change`, `shadow` | records as changes of spaces; other spaces that follow them, such as those with pages |
+//! | `owners`, `stacks`, `lifetimes`, `peak` | the call that mapped each byte last; calls with stacks; how long maps live; the moment of the peak |
+//! | `queries` | the tracer's questions about VMAs |
 //! | `file`, `rings`, `personality` | mapped files, aio rings, READ_IMPLIES_EXEC |
 
-mod around;
-mod beside;
+mod adopt;
 mod calls;
+mod change;
 mod compare;
 mod file;
-mod lives;
-mod mirrored;
+#[cfg(test)]
+mod fixtures;
+mod lifetimes;
+mod neighbours;
 mod owners;
 mod peak;
 mod personality;
-mod questions;
+mod queries;
+mod resync;
 mod rings;
 mod settle;
+mod shadow;
+mod space;
 mod stacks;
-mod step;
-mod takeover;
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
-use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
+use vma::{AddressSpace, Layout, Profile, VmFlags};
 
 use crate::{
-    record::{Call, Doubt, FileId, InitialVma, MmId, Op, Record},
-    report::{Difference, Space as Figures, Summary},
+    abi::UFFDIO_API,
+    record::{Call, Doubt, FileId, MmId, Op, Record},
+    report::{Difference, SpaceReport, Summary},
 };
-use beside::Steps;
-pub use beside::{Alone, Beside};
-use calls::{Context, Ours, attach, bottom_up, perform};
+use calls::{CallContext, OurOutcome, perform};
+pub use change::SpaceChange;
 pub use file::File;
-use lives::Lives;
+use lifetimes::Lifetimes;
 pub(crate) use owners::Owner;
 use owners::Owners;
 use personality::Personalities;
 use rings::Rings;
-pub use step::Step;
+use shadow::SpaceWriter;
+pub use shadow::{NoShadow, Shadow};
 
 /// The reclamation engine of our trees. One thread uses each tree, so nothing waits, and files are
 /// released at once.
@@ -70,10 +74,10 @@ pub type Expected = String;
 /// assert_eq!(mirror.compare(1, ""), Ok(Verdict::Agrees));
 /// assert_eq!(mirror.finish().total.listings, 1);
 /// ```
-pub struct Mirror<B = Alone> {
-    beside: B,
+pub struct Mirror<B = NoShadow> {
+    shadow: B,
     profile: Profile,
-    spaces: HashMap<MmId, Mirrored>,
+    spaces: HashMap<MmId, MirroredSpace>,
     files: HashMap<FileId, File>,
     newest: Option<MmId>,
     /// The program's first process: the one that executed the first program.
@@ -87,9 +91,9 @@ pub struct Mirror<B = Alone> {
 }
 
 /// One address space, with the mirror's knowledge of it.
-struct Mirrored {
+struct MirroredSpace {
     space: AddressSpace<File, Engine>,
-    figures: Figures,
+    figures: SpaceReport,
     vsyscall: Option<String>,
     driver_flags: Option<VmFlags>,
     /// Whether the thread of the newest call has READ_IMPLIES_EXEC.
@@ -104,7 +108,7 @@ struct Mirrored {
     /// The call that mapped each byte; `None` until a call has a stack.
     owners: Option<Owners>,
     rings: Rings,
-    lives: Lives,
+    lives: Lifetimes,
 }
 
 /// The result of a comparison.
@@ -130,16 +134,16 @@ pub enum Verdict {
 impl Mirror {
     /// A mirror without address spaces.
     pub fn new(profile: Profile) -> Self {
-        Mirror::with_beside(profile, Alone)
+        Mirror::with_shadow(profile, NoShadow)
     }
 }
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// A mirror without address spaces, and what follows it. Only a replay is followed: the calls
-    /// for live runs ([`take_over`](Mirror::take_over)) make no steps.
-    pub fn with_beside(profile: Profile, beside: B) -> Self {
+    /// for live runs ([`take_over`](Mirror::take_over)) make no changes.
+    pub fn with_shadow(profile: Profile, shadow: B) -> Self {
         Mirror {
-            beside,
+            shadow,
             profile,
             spaces: HashMap::new(),
             files: HashMap::new(),
@@ -157,25 +161,25 @@ impl<B: Beside> Mirror<B> {
         &mut self.summary
     }
 
-    /// What follows the mirror.
-    pub fn beside_mut(&mut self) -> &mut B {
-        &mut self.beside
+    /// The spaces that follow the mirror.
+    pub fn shadow_mut(&mut self) -> &mut B {
+        &mut self.shadow
     }
 
     /// Calls so far, of all address spaces alive.
     pub fn finish(self) -> Summary {
-        self.finish_beside().0
+        self.finish_shadow().0
     }
 
     /// As [`finish`](Self::finish); also returns what followed the mirror.
-    pub fn finish_beside(mut self) -> (Summary, B) {
+    pub fn finish_shadow(mut self) -> (Summary, B) {
         let mut left: Vec<MmId> = self.spaces.keys().copied().collect();
         left.sort_unstable();
         self.finished();
         for mm in left {
             self.end(mm);
         }
-        (self.summary, self.beside)
+        (self.summary, self.shadow)
     }
 
     /// Carries out one record. Failed comparisons are counted. The first of the run is kept in the
@@ -188,12 +192,12 @@ impl<B: Beside> Mirror<B> {
         record: &Record,
         place: impl Fn() -> Option<String>,
     ) -> Result<Verdict, Expected> {
-        let difference = self.step(record)?;
+        let difference = self.carry_out(record)?;
         let Some((mm, difference)) = difference else { return Ok(Verdict::Agrees) };
         Ok(self.mismatch(mm, difference, place()))
     }
 
-    fn step(&mut self, record: &Record) -> Result<Option<(MmId, Difference)>, Expected> {
+    fn carry_out(&mut self, record: &Record) -> Result<Option<(MmId, Difference)>, Expected> {
         match record {
             Record::Exec { mm, tid, brk, start_brk, start_stack, mmap_base, exe, .. } => {
                 self.personalities.exec(*tid);
@@ -206,7 +210,7 @@ impl<B: Beside> Mirror<B> {
                 };
                 let space = AddressSpace::new(self.profile, layout);
                 self.open(*mm, *tid, exe.clone(), space, None)?;
-                self.beside.exec(*mm, self.profile, layout);
+                self.shadow.exec(*mm, self.profile, layout);
                 self.newest = Some(*mm);
             }
             Record::File(desc) => {
@@ -259,19 +263,19 @@ impl<B: Beside> Mirror<B> {
         Ok(None)
     }
 
-    fn known(&mut self, mm: MmId) -> Result<&mut Mirrored, Expected> {
+    fn known(&mut self, mm: MmId) -> Result<&mut MirroredSpace, Expected> {
         self.spaces.get_mut(&mm).ok_or_else(|| unknown(mm))
     }
 
-    /// The address space, and the right to change it by steps.
-    fn steps<T>(
+    /// Does `work` with the address space, which it may change.
+    fn change_space<T>(
         &mut self,
         mm: MmId,
-        work: impl FnOnce(&mut Steps<'_>) -> T,
-    ) -> Result<(&mut Mirrored, T), Expected> {
+        work: impl FnOnce(&mut SpaceWriter<'_>) -> T,
+    ) -> Result<(&mut MirroredSpace, T), Expected> {
         let mirrored = self.spaces.get_mut(&mm).ok_or_else(|| unknown(mm))?;
         let (writer, owners) = (mirrored.space.get_mut(), mirrored.owners.as_mut());
-        let done = work(&mut Steps { mm, writer, beside: &mut self.beside, owners });
+        let done = work(&mut SpaceWriter { mm, writer, shadow: &mut self.shadow, owners });
         Ok((mirrored, done))
     }
 
@@ -286,8 +290,8 @@ impl<B: Beside> Mirror<B> {
         if self.spaces.contains_key(&mm) {
             return Err(format!("a new number for a new address space; {mm} is in use"));
         }
-        let figures = Figures { mm, pid, exe, ..Default::default() };
-        let mirrored = Mirrored {
+        let figures = SpaceReport { mm, pid, exe, ..Default::default() };
+        let mirrored = MirroredSpace {
             space,
             figures,
             vsyscall,
@@ -299,7 +303,7 @@ impl<B: Beside> Mirror<B> {
             doubt: None,
             owners: None,
             rings: Rings::default(),
-            lives: Lives::default(),
+            lives: Lifetimes::default(),
         };
         self.spaces.insert(mm, mirrored);
         Ok(())
@@ -308,88 +312,11 @@ impl<B: Beside> Mirror<B> {
     fn end(&mut self, mm: MmId) {
         self.keep_picture(mm, true);
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
-        self.beside.end(mm);
+        self.shadow.end(mm);
         mirrored.lives.left().for_each(|life| self.summary.lives.add(life.bytes, life.lived));
         mirrored.measure();
         self.summary.timeline.end(mm);
         self.summary.add(mirrored.figures);
-    }
-
-    fn file(&self, id: FileId) -> Result<Option<File>, Expected> {
-        match id {
-            0 => Ok(None),
-            _ => match self.files.get(&id) {
-                Some(file) => Ok(Some(file.clone())),
-                None => Err(format!("a file that a D line introduced, not {id}")),
-            },
-        }
-    }
-
-    /// The flags that the recorded kernel does not show.
-    fn unseen(&self) -> VmFlags {
-        if self.profile.protection_keys { VmFlags::empty() } else { VmFlags::PKEY }
-    }
-
-    fn adopt(&mut self, mm: MmId, vma: &InitialVma) -> Result<(), Expected> {
-        let file = self.file(vma.file)?;
-        if let Some(file) = &file {
-            file.set_whole(vma.end.wrapping_sub(vma.start));
-        }
-        let whole = WholeVma {
-            start: vma.start,
-            end: vma.end,
-            flags: vma.flags,
-            pgoff: vma.pgoff,
-            file,
-            name: vma.name.as_deref().map(Arc::from),
-        };
-        let merges = vma.flags.contains(VmFlags::MERGEABLE);
-        let (pkey, exec_only) = (vma.flags.pkey(), vma.flags & VmFlags::ACCESS == VmFlags::EXEC);
-        let adopt = |space: &mut Steps<'_>| {
-            space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
-            if pkey != 0 {
-                space.adopt_pkey(pkey, exec_only);
-            }
-            if merges {
-                // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
-                // execve.
-                space.set_memory_merge(true).map_err(|error| error.to_string())?;
-            }
-            Ok(())
-        };
-        self.steps(mm, adopt)?.1
-    }
-
-    /// A VMA that a call made. The arguments of shmat determine its VMA once the segment is known.
-    /// So shmat is carried out here, and its address is predicted, too.
-    fn adopted_by_call(
-        &mut self,
-        mm: MmId,
-        vma: &InitialVma,
-    ) -> Result<Option<(MmId, Difference)>, Expected> {
-        let segment = self.file(vma.file)?;
-        let mirrored = self.known(mm)?;
-        let (Some(Call { op: Op::Shmat, args, .. }), Some(segment)) =
-            (mirrored.last_call.clone(), segment)
-        else {
-            self.adopt(mm, vma)?;
-            let file = self.file(vma.file)?;
-            self.known(mm)?.keep_ring(file.as_ref(), vma);
-            return Ok(None);
-        };
-        let (mirrored, (predictable, chosen)) = self.steps(mm, |space| {
-            let predictable = args[1] == 0 && !bottom_up(space);
-            (predictable, attach(space, &args, vma, segment))
-        })?;
-        if predictable {
-            mirrored.figures.stats.predictable += 1;
-            mirrored.figures.stats.predicted += u64::from(chosen == vma.start as isize);
-        }
-        if chosen == vma.start as isize {
-            return Ok(None);
-        }
-        self.adopt(mm, vma)?;
-        Ok(Some((mm, Difference::Result { ours: chosen, kernel: vma.start as isize })))
     }
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
@@ -401,29 +328,31 @@ impl<B: Beside> Mirror<B> {
         let reads_execute = self.personalities.reads_execute(call.tid);
         let mirrored = self.known(call.mm)?;
         let driver_flags = if call.op == Op::Mmap { mirrored.driver_flags.take() } else { None };
-        let failed = (-4095..0).contains(&call.result);
-        mirrored.figures.stats.call(call.op, failed);
+        mirrored.figures.stats.call(call.op, call.failed());
         mirrored.last_call = Some(call.clone());
         let brk = mirrored.space.get_mut().layout().brk;
         let ring = mirrored.destroyed_ring(call);
         let changed = std::mem::replace(&mut mirrored.reads_execute, reads_execute);
         if changed != reads_execute {
-            self.steps(call.mm, |space| space.set_read_implies_exec(reads_execute))?;
+            self.change_space(call.mm, |space| {
+                // It cannot fail.
+                let _ = space.change(SpaceChange::SetReadImpliesExec(reads_execute));
+            })?;
         }
-        let context = Context { file, driver_flags, features, ring };
-        let (mirrored, (ours, took)) = self.steps(call.mm, |space| {
+        let context = CallContext { file, driver_flags, features, ring };
+        let (mirrored, (ours, took)) = self.change_space(call.mm, |space| {
             let begun = Instant::now();
             let ours = perform(space, call, context);
             (ours, begun.elapsed())
         })?;
-        mirrored.determined = ours != Ours::Unknown;
+        mirrored.determined = ours != OurOutcome::Unknown;
         mirrored.move_ring(call);
         let mapped_now = mirrored.owners.as_mut().map_or(0, Owners::take_mapped);
         let stats = &mut mirrored.figures.stats;
         let result = match ours {
-            Ours::Unknown => None,
-            Ours::Result(result) => Some(result),
-            Ours::Address(addr) => {
+            OurOutcome::Unknown => None,
+            OurOutcome::Result(result) => Some(result),
+            OurOutcome::Address(addr) => {
                 stats.predictable += 1;
                 stats.predicted += u64::from(addr as isize == call.result);
                 Some(addr as isize)
@@ -442,7 +371,7 @@ impl<B: Beside> Mirror<B> {
             self.count_ended(life);
         }
         self.count_stack(call, mapped_now);
-        if ours != Ours::Unknown {
+        if ours != OurOutcome::Unknown {
             self.summary.time(call.op, Some(took), None);
         }
         Ok(result
@@ -452,23 +381,25 @@ impl<B: Beside> Mirror<B> {
 
     /// The features of the userfaultfd that an ioctl acts on. Its UFFDIO_API requested them.
     fn features(&mut self, call: &Call) -> usize {
-        const UFFDIO_API: usize = 0xc018_aa3f;
         if call.op != Op::Ioctl {
             return 0;
         }
-        if let (UFFDIO_API, 0, Some([_, features, _])) = (call.args[1], call.result, call.memory) {
+        let request = call.args[1] as u32;
+        if let (UFFDIO_API, 0, Some([_, features, _])) = (request, call.result, call.memory) {
             self.userfaults.insert(call.args[0], features);
         }
         self.userfaults.get(&call.args[0]).copied().unwrap_or(0)
     }
 
     fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {
-        let (mirrored, result) = self.steps(mm, |space| space.first_write(addr))?;
+        let (mirrored, result) =
+            self.change_space(mm, |space| space.change(SpaceChange::FirstWrite(addr)))?;
         mirrored.tolerate(result, || format!("a VMA at {addr:x} to fault in"))
     }
 
     fn grow(&mut self, mm: MmId, end: usize, start: usize) -> Result<(), Expected> {
-        let (mirrored, result) = self.steps(mm, |space| space.grow_down(end, start))?;
+        let (mirrored, result) =
+            self.change_space(mm, |space| space.change(SpaceChange::GrowDown { end, start }))?;
         mirrored
             .tolerate(result, || format!("a stack that ends at {end:x} and can grow to {start:x}"))
     }
@@ -480,7 +411,7 @@ impl<B: Beside> Mirror<B> {
         let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
         let (tainted, doubt, reads_execute) = (parent.tainted, parent.doubt, parent.reads_execute);
         self.open(child, tid, exe, space, vsyscall)?;
-        self.beside.fork(mm, child);
+        self.shadow.fork(mm, child);
         let child = self.known(child)?;
         (child.tainted, child.doubt, child.reads_execute) = (tainted, doubt, reads_execute);
         child.owners = owners;

@@ -1,14 +1,14 @@
 //! Owners: the call that mapped each byte of an address space last.
 //!
-//! A range map has the owner of each mapped byte. It follows the [`Step`]s, which are all changes
-//! of the VMAs. After a step, the range that it mapped gets a new owner, and where the VMAs have a
-//! hole in the range that it could change, nothing has an owner. So a step that failed half-way
-//! needs no rule of its own: the VMAs show how far it came.
+//! A range map has the owner of each mapped byte. It follows the [`SpaceChange`]s: the VMAs change
+//! in no other way. After a change, the range that it mapped gets a new owner, and where the VMAs
+//! have a hole in the range that it could change, nothing has an owner. So a change that failed
+//! half-way needs no rule of its own: the VMAs show how far it came.
 //!
 //! A map that moves belongs to the mremap that moved it. One that grows in its place belongs to it
 //! only with its new part. Bytes by which a stack grows belong to the owner of the stack.
 //!
-//! Cost: one or two stores into the tree for a step that maps or unmaps, and a walk over the VMAs
+//! Cost: one or two stores into the tree for a change that maps or unmaps, and a walk over the VMAs
 //! in its range. A fork shares the parent's tree, in constant time. Address spaces have owners
 //! only if calls have stacks.
 
@@ -20,7 +20,7 @@ use std::{
 use maple::MapleTree;
 use vma::{MappedFile, PAGE_SIZE, Placement, Writer};
 
-use super::{Engine, File, Step};
+use super::{Engine, File, SpaceChange};
 use crate::{
     record::{Op, StackId},
     report::stacks::Owned,
@@ -70,7 +70,7 @@ type Space<'a> = Writer<'a, File, Engine>;
 /// The owners of an address space.
 pub(super) struct Owners {
     tree: MapleTree<NonZeroUsize>,
-    /// The newest call, which owns what the next steps map.
+    /// The newest call: the owner of what the next changes map.
     owner: Owner,
     /// The bytes that it has mapped.
     mapped: usize,
@@ -78,15 +78,15 @@ pub(super) struct Owners {
     incomplete: bool,
 }
 
-/// The state that the effect of a step depends on.
+/// The state that the effect of a change depends on.
 #[derive(Clone, Copy)]
-pub(super) struct Before {
+pub(super) struct BeforeChange {
     brk: usize,
 }
 
-impl Before {
-    pub(super) fn of(space: &Space<'_>) -> Before {
-        Before { brk: space.layout().brk }
+impl BeforeChange {
+    pub(super) fn of(space: &Space<'_>) -> BeforeChange {
+        BeforeChange { brk: space.layout().brk }
     }
 }
 
@@ -115,7 +115,7 @@ impl Owners {
         child
     }
 
-    /// The next steps are those of this call.
+    /// The next changes are those of this call.
     pub(super) fn begin(&mut self, stack: StackId, op: Op) {
         (self.owner, self.mapped) = (Owner::Call(stack, op), 0);
     }
@@ -125,16 +125,16 @@ impl Owners {
         std::mem::take(&mut self.mapped) as u64
     }
 
-    /// A step was carried out on `space`, which has the VMAs after it.
-    pub(super) fn step(
+    /// A change was carried out on `space`, which has the VMAs after it.
+    pub(super) fn change(
         &mut self,
-        step: &Step<File>,
+        change: &SpaceChange<File>,
         result: Result<usize, vma::Error>,
         space: &Space<'_>,
-        before: Before,
+        before: BeforeChange,
     ) {
-        match (step, result) {
-            (Step::Mmap(request), Ok(start)) => {
+        match (change, result) {
+            (SpaceChange::Mmap(request), Ok(start)) => {
                 let huge = match request.file.as_ref().map(MappedFile::placement) {
                     Some(Placement::HugeOnly(unit)) => unit,
                     _ => PAGE_SIZE,
@@ -142,15 +142,15 @@ impl Owners {
                 let length = request.len.checked_next_multiple_of(huge).unwrap_or(request.len);
                 self.map(Span::of(start, length).range(), space);
             }
-            (Step::Mmap(request), Err(_)) => {
+            (SpaceChange::Mmap(request), Err(_)) => {
                 self.unmap(Span::of(request.addr, request.len).range(), space)
             }
-            (Step::Munmap { addr, len }, _) => {
+            (SpaceChange::Munmap { addr, len }, _) => {
                 // After a map in the same call, it takes back a map at a wrong address.
                 self.mapped = 0;
                 self.unmap(Span::of(*addr, *len).range(), space);
             }
-            (Step::Mremap(request), Ok(to)) if to == request.addr => {
+            (SpaceChange::Mremap(request), Ok(to)) if to == request.addr => {
                 let (old, new) =
                     (Span::of(to, request.old_len).range(), Span::of(to, request.new_len).range());
                 if old.end < new.end {
@@ -158,7 +158,7 @@ impl Owners {
                 }
                 self.unmap(old, space);
             }
-            (Step::Mremap(request), result) => {
+            (SpaceChange::Mremap(request), result) => {
                 if let Ok(to) = result {
                     self.map(Span::of(to, request.new_len).range(), space);
                 }
@@ -167,7 +167,7 @@ impl Owners {
                 }
                 self.unmap(Span::of(request.addr, request.old_len).range(), space);
             }
-            (Step::Brk(_), Ok(brk)) => {
+            (SpaceChange::Brk(_), Ok(brk)) => {
                 let [old, new] = [before.brk, brk].map(|end| Span::of(0, end).end);
                 if old < new {
                     self.map(old..new, space);
@@ -175,19 +175,19 @@ impl Owners {
                     self.unmap(new..old, space);
                 }
             }
-            (Step::Shmat(request), Ok(start)) => {
+            (SpaceChange::Shmat(request), Ok(start)) => {
                 self.map(Span::of(start, request.len).range(), space)
             }
             // A failure may have unmapped the target, and shmdt unmaps what is left of the segment.
-            (Step::Shmat(_), Err(_)) => self.unmap(0..usize::MAX, space),
-            (Step::Shmdt(addr), _) => self.unmap(*addr..usize::MAX, space),
-            (Step::Adopt(whole), Ok(_)) => self.map(whole.start..whole.end, space),
-            (Step::RemapFilePages { addr, len, .. }, Ok(_)) => {
+            (SpaceChange::Shmat(_), Err(_)) => self.unmap(0..usize::MAX, space),
+            (SpaceChange::Shmdt(addr), _) => self.unmap(*addr..usize::MAX, space),
+            (SpaceChange::Adopt(whole), Ok(_)) => self.map(whole.start..whole.end, space),
+            (SpaceChange::RemapFilePages { addr, len, .. }, Ok(_)) => {
                 let start = addr & !(PAGE_SIZE - 1);
                 self.map(start..start.saturating_add(len & !(PAGE_SIZE - 1)), space);
             }
-            (Step::GrowDown { end, start }, Ok(_)) => self.grow(*start, *end),
-            (Step::Settle { start, end, .. }, _) => self.unmap(*start..*end, space),
+            (SpaceChange::GrowDown { end, start }, Ok(_)) => self.grow(*start, *end),
+            (SpaceChange::Settle { start, end, .. }, _) => self.unmap(*start..*end, space),
             // The others change no hole.
             _ => {}
         }
@@ -200,7 +200,7 @@ impl Owners {
         self.mapped += (range.end - range.start).saturating_sub(holes);
     }
 
-    /// A step may have unmapped the range, or parts of it.
+    /// A change may have unmapped the range, or parts of it.
     fn unmap(&mut self, range: Range<usize>, space: &Space<'_>) {
         self.follow(range, space, self.owner);
     }
@@ -260,7 +260,7 @@ impl Owners {
         self.follow(0..usize::MAX, space, other);
     }
 
-    /// After the VMAs were changed in another way than by steps. O(VMAs and owners).
+    /// After the VMAs were replaced as a whole. O(VMAs and owners).
     pub(super) fn take_over(&mut self, space: &Space<'_>) {
         self.resync(space, Owner::Unknown);
     }

@@ -9,16 +9,16 @@
 //! call, whenever the address space has an eighth more VMAs than the picture so far. While a
 //! program grows to n VMAs, that writes about 9n lines in all.
 
-use super::{Beside, Mirror, Owner};
+use super::{Mirror, Owner, Shadow};
 use crate::{
     record::MmId,
-    report::{Moment, Portrait},
+    report::{ResidentSet, SpaceSnapshot},
 };
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Keeps this moment of an address space, which has more resident memory than all before.
     /// O(VMAs, owners and resident ranges).
-    pub fn peak(&mut self, mm: MmId, moment: Moment) {
+    pub fn peak(&mut self, mm: MmId, moment: ResidentSet) {
         let Some(mirrored) = self.spaces.get_mut(&mm) else { return };
         let (vmas, _) = mirrored.size();
         let (exe, listing) = (mirrored.figures.exe.clone(), mirrored.listing());
@@ -31,7 +31,7 @@ impl<B: Beside> Mirror<B> {
             };
             self.summary.stacks.set_peak(owned);
         }
-        self.summary.largest = Some(Portrait { mm, exe, vmas, listing, moment: Some(moment) });
+        self.summary.largest = Some(SpaceSnapshot { mm, exe, vmas, listing, moment: Some(moment) });
     }
 
     /// Keeps the listing of an address space before a call, or if it `ends`, if it is larger than

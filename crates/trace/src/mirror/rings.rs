@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::{Mirrored, file::File};
+use super::{MirroredSpace, file::File};
 use crate::record::{Call, FileId, InitialVma, Op};
 
 /// The address and the size of each ring, by its file. Its address names the context.
 #[derive(Debug, Default)]
 pub(super) struct Rings(HashMap<FileId, (usize, usize)>);
 
-impl Mirrored {
+impl MirroredSpace {
     /// A call mapped `file` at `vma`. If that is a ring, remembers its place.
     pub(super) fn keep_ring(&mut self, file: Option<&File>, vma: &InitialVma) {
         if let Some(file) = file

@@ -15,14 +15,12 @@ use std::ops::Range;
 
 use vma::{VmFlags, Vma};
 
-use super::{Beside, Expected, Mirror, file::File};
+use super::{Expected, Mirror, Shadow, SpaceChange, file::File};
 use crate::{
+    abi::{EINVAL, ENOMEM, MAP_FIXED, MREMAP_FIXED, SHM_REMAP},
     record::{Call, MmId, Op, Record},
     span::{self, Span},
 };
-
-const ENOMEM: isize = -12;
-const EINVAL: isize = -22;
 
 impl Mirror {
     /// The ranges in which the rules do not determine the effect of the newest call; see
@@ -34,13 +32,13 @@ impl Mirror {
             return self.stacks_in_doubt(mm, Span::of(call.args[0], call.args[1]).range());
         }
         let stopped = !mirrored.determined || (limited && call.result == ENOMEM);
-        if stopped && (-4095..0).contains(&call.result) { reach(call) } else { Vec::new() }
+        if stopped && call.failed() { reach(call) } else { Vec::new() }
     }
 
     /// The VMAs that may have tried to grow, and that are read-only and not accounted on our side.
     fn stacks_in_doubt(&self, mm: MmId, within: Range<usize>) -> Vec<Range<usize>> {
         let decides = VmFlags::GROWSDOWN | VmFlags::WRITE | VmFlags::ACCOUNT;
-        self.ranges(mm, within, |vma| {
+        self.vmas_near(mm, within, |vma| {
             vma.flags & decides == VmFlags::GROWSDOWN && vma.is_private() && !vma.is_faulted()
         })
     }
@@ -53,7 +51,8 @@ impl Mirror {
                 && !vma.is_faulted()
                 && !vma.flags.contains(VmFlags::MAYBE_GUARD)
         };
-        flags.contains(VmFlags::MAYBE_GUARD) && self.ranges(mm, vma.clone(), unaware).contains(vma)
+        flags.contains(VmFlags::MAYBE_GUARD)
+            && self.vmas_near(mm, vma.clone(), unaware).contains(vma)
     }
 
     /// The records that make our side of `range` equal to the kernel's `vmas`.
@@ -108,7 +107,7 @@ impl Mirror {
     }
 }
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Gives a range the kernel's state.
     pub(super) fn settle(
         &mut self,
@@ -117,7 +116,8 @@ impl<B: Beside> Mirror<B> {
         end: usize,
         flags: Option<VmFlags>,
     ) -> Result<(), Expected> {
-        let (mirrored, result) = self.steps(mm, |space| space.settle(start, end, flags))?;
+        let (mirrored, result) =
+            self.change_space(mm, |space| space.change(SpaceChange::Settle { start, end, flags }))?;
         // If nothing was mapped before, nothing can be derived. The next listing shows the
         // difference.
         match result {
@@ -129,9 +129,6 @@ impl<B: Beside> Mirror<B> {
 
 /// The ranges that a failed call may have changed.
 fn reach(call: &Call) -> Vec<Range<usize>> {
-    const MAP_FIXED: usize = 0x10;
-    const MREMAP_FIXED: usize = 2;
-    const SHM_REMAP: usize = 0o40000;
     let [a, b, c, d, e, _] = call.args;
     let span = |start, length| {
         Span::checked(start, length).map(|span| span.range()).filter(|range| !range.is_empty())
@@ -154,17 +151,7 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         Op::Madvise if vma::Advice::from_number(c as u32).is_none_or(|a| !a.changes_vmas()) => {
             [None, None]
         }
-        Op::Munmap
-        | Op::Mprotect
-        | Op::PkeyMprotect
-        | Op::Madvise
-        | Op::Mlock
-        | Op::Mlock2
-        | Op::Munlock
-        | Op::Mbind
-        | Op::Mseal
-        | Op::RemapFilePages
-        | Op::SetMempolicyHomeNode => [span(a, b), None],
+        _ if call.op.takes_range() => [span(a, b), None],
         _ => [None, None],
     };
     ranges.into_iter().flatten().collect()

@@ -1,16 +1,16 @@
 //! Calls with stacks: counts them, and follows what each has mapped.
 //!
-//! "The end" is the moment right before the program's first process ends. What it and all other
-//! processes have mapped then is still mapped at the end. What a process had mapped that ended
-//! before, or executed another program, is not.
+//! "The end" is the moment right before the program's first process ends. All maps
+//! of all processes at that moment are still mapped at the end. The maps of a process that ended
+//! before, or executed another program, are not.
 
-use super::{Beside, Expected, Mirror, lives::Life, owners::Owners};
+use super::{Expected, Mirror, Shadow, lifetimes::EndedMap, owners::Owners};
 use crate::{
     record::{Call, MmId, Op},
     report::{View, stacks::Owned},
 };
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// The program's first process began with the first program. If it executes another one, its
     /// former address space was not its last.
     pub(super) fn began(&mut self, pid: u32) {
@@ -88,7 +88,7 @@ impl<B: Beside> Mirror<B> {
         Ok(())
     }
 
-    /// Counts a call that has mapped so many bytes. Calls without a stack count beside those with
+    /// Counts a call that has mapped so many bytes. Calls without a stack count like those with
     /// one.
     pub(super) fn count_stack(&mut self, call: &Call, mapped: u64) {
         if call.stack != 0 || !self.summary.stacks.is_empty() {
@@ -97,7 +97,7 @@ impl<B: Beside> Mirror<B> {
     }
 
     /// Counts a map that has ended for the call that made it.
-    pub(super) fn count_ended(&mut self, life: Life) {
+    pub(super) fn count_ended(&mut self, life: EndedMap) {
         if let Some(lived) = life.lived.filter(|_| life.stack != 0) {
             self.summary.stacks.count_ended((life.stack, Op::Mmap), lived);
         }

@@ -191,11 +191,8 @@ fn name(names: Names, value: usize) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn call(op: Op, args: [usize; 6], result: isize) -> String {
-        describe(
-            &Call { at: None, stack: 0, mm: 1, tid: 1, op, args, file: 0, memory: None, result },
-            None,
-        )
+    fn call(op: Op, args: &[usize], result: isize) -> String {
+        describe(&Call::new(1, 1, op, args, result), None)
     }
 
     /// The tables hold the values that the C library has for this ABI.
@@ -228,50 +225,49 @@ mod tests {
 
     #[test]
     fn calls_read_as_people_write_them() {
-        assert_eq!(
-            call(Op::Mmap, [0, 8192, 3, 0x22, 0xffff_ffff, 0], 0x7f12_3456_7000),
-            "mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) \
-             = 0x7f1234567000"
-        );
-        assert_eq!(
-            call(Op::Mmap, [0x1000, 4096, 0, 0x8000_0013, 3, 0x2000], -22),
-            "mmap(0x1000, 4096, PROT_NONE, MAP_SHARED_VALIDATE|MAP_FIXED|0x80000000, 3, 0x2000) \
-             = -EINVAL"
-        );
-        assert_eq!(
-            call(Op::Mremap, [0x1000, 4096, 8192, 3, 0x5000, 0], 0x5000),
-            "mremap(0x1000, 4096, 8192, MREMAP_MAYMOVE|MREMAP_FIXED, 0x5000) = 0x5000"
-        );
-        assert_eq!(
-            call(Op::Madvise, [0x1000, 4096, 102, 0, 0, 0], -12),
-            "madvise(0x1000, 4096, MADV_GUARD_INSTALL) = -ENOMEM"
-        );
-        assert_eq!(call(Op::Madvise, [0, 0, 77, 0, 0, 0], 0), "madvise(NULL, 0, 77) = 0");
-        assert_eq!(call(Op::Munlockall, [0; 6], -4000), "munlockall() = -4000");
-        assert_eq!(
-            call(Op::Mlockall, [3, 0, 0, 0, 0, 0], 0),
-            "mlockall(MCL_CURRENT|MCL_FUTURE) = 0"
-        );
+        for (op, args, result, expected) in [
+            (
+                Op::Mmap,
+                &[0, 8192, 3, 0x22, 0xffff_ffff][..],
+                0x7f12_3456_7000,
+                "(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) \
+                 = 0x7f1234567000",
+            ),
+            (
+                Op::Mmap,
+                &[0x1000, 4096, 0, 0x8000_0013, 3, 0x2000],
+                -22,
+                "(0x1000, 4096, PROT_NONE, MAP_SHARED_VALIDATE|MAP_FIXED|0x80000000, 3, 0x2000) \
+                 = -EINVAL",
+            ),
+            (
+                Op::Mremap,
+                &[0x1000, 4096, 8192, 3, 0x5000],
+                0x5000,
+                "(0x1000, 4096, 8192, MREMAP_MAYMOVE|MREMAP_FIXED, 0x5000) = 0x5000",
+            ),
+            (
+                Op::Madvise,
+                &[0x1000, 4096, 102],
+                -12,
+                "(0x1000, 4096, MADV_GUARD_INSTALL) = -ENOMEM",
+            ),
+            (Op::Madvise, &[0, 0, 77], 0, "(NULL, 0, 77) = 0"),
+            (Op::Munlockall, &[], -4000, "() = -4000"),
+            (Op::Mlockall, &[3], 0, "(MCL_CURRENT|MCL_FUTURE) = 0"),
+        ] {
+            assert_eq!(call(op, args, result), format!("{}{expected}", op.name()));
+        }
     }
 
     #[test]
     fn arguments_read_from_memory_are_shown() {
-        let mut mbind = Call {
-            at: None,
-            stack: 0,
-            mm: 1,
-            tid: 1,
-            op: Op::Mbind,
-            args: [0x1000, 4096, 2, 0x7ffc_0000_0000, 8, 0],
-            file: 0,
-            memory: Some([1, 0, 0]),
-            result: 0,
-        };
+        let mbind = Call::new(1, 1, Op::Mbind, &[0x1000, 4096, 2, 0x7ffc_0000_0000, 8], 0);
+        let mbind = Call { memory: Some([1, 0, 0]), ..mbind };
         assert_eq!(describe(&mbind, None), "mbind(0x1000, 4096, 2, 0x7ffc00000000<0x1>, 8, 0) = 0");
-        mbind.op = Op::Mmap;
-        mbind.args = [0, 4096, 1, 2, 3, 0];
+        let mmap = Call::new(1, 1, Op::Mmap, &[0, 4096, 1, 2, 3], 0);
         assert_eq!(
-            describe(&mbind, Some("/x")),
+            describe(&mmap, Some("/x")),
             "mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</x>, 0) = 0"
         );
     }

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, picture, stacks};
+use super::{SpaceReport, SpaceStats, Style, Summary, Timing, mismatch, picture, stacks};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
 /// `peak` is the moment with most resident memory; in a recording, the address space with the most
 /// VMAs. It has a region for each VMA: its start (hexadecimal), size, kind and name.
-/// `lives` has the maps by size and lifetime.
+/// `lifetimes` has the maps by size and lifetime.
 /// `stacks` is there if calls have stacks: `sites`, `stacks`, `at_end` and `folded` lines.
 pub fn object(summary: &Summary) -> Value {
     let mut object = stats(&summary.total);
@@ -81,7 +81,7 @@ fn kinds(summary: &Summary) -> Value {
     Value::Object(summary.total.by_kind.iter().map(one).collect())
 }
 
-fn space(space: &Space) -> Value {
+fn space(space: &SpaceReport) -> Value {
     let mut object = stats(&space.stats);
     object.insert("mm".into(), json!(space.mm));
     object.insert("pid".into(), json!(space.pid));

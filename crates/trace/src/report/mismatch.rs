@@ -211,9 +211,7 @@ mod tests {
     use crate::record::Op;
 
     fn mismatch(difference: Difference) -> Mismatch {
-        let args = [0x1000, 0x1000, 1, 0, 0, 0];
-        let (op, at, memory) = (Op::Mprotect, None, None);
-        let call = Call { at, stack: 0, mm: 2, tid: 7, op, args, file: 0, memory, result: 0 };
+        let call = Call::new(2, 7, Op::Mprotect, &[0x1000, 0x1000, 1], 0);
         let (exe, place) = ("/bin/x".into(), Some("t:9".into()));
         Mismatch { mm: 2, pid: 7, exe, call: Some(call), path: None, place, difference }
     }

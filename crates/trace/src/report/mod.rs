@@ -1,8 +1,8 @@
 //! The result of a run: counted in a [`Summary`] and printed for people and programs.
 //!
-//! The mirror fills a [`Summary`], one [`Space`] at a time. The rest of this module only reads it:
-//! [`tables`] for people, [`json`] for programs, the [`picture`] of the largest address space,
-//! [`mismatch`] for two listings side by side, and the [`Progress`] line while the program runs.
+//! The mirror fills a [`Summary`], one [`SpaceReport`] at a time. The rest of this module only
+//! reads it: [`tables`] for people, [`json`] for programs, the [`picture`] of the largest address
+//! space, [`mismatch`] for two listings side by side, and the [`Progress`] line while the program runs.
 //! Everything except the JSON goes to standard error, by [`messages`], because standard output
 //! belongs to the program.
 //!
@@ -11,7 +11,7 @@
 
 pub mod call;
 pub mod json;
-mod lives;
+mod lifetimes;
 pub mod messages;
 pub mod mismatch;
 mod outcome;
@@ -30,8 +30,8 @@ pub use mismatch::{Difference, Mismatch};
 pub use outcome::Outcome;
 pub use progress::Progress;
 pub use style::Style;
-pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};
+pub use summary::{Notice, SpaceReport, SpaceSnapshot, SpaceStats, Summary, TreeSize};
 pub use timing::{Nanoseconds, Timing};
-pub use usage::{Moment, Usage};
+pub use usage::{ResidentSet, Usage};
 pub use view::{OwnerNow, View};
 pub(crate) use {picture::VmaKind, usage::Residency};

@@ -1,4 +1,4 @@
-//! What the calls of one kind came to: their bytes, and their errors.
+//! The outcome of the calls of one kind: their bytes, and their errors.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,10 @@ const PAGE: usize = 4096;
 ///
 /// ```
 /// use trace::{record::{Call, Op}, report::Outcome};
-/// let call = Call {
-///     at: None, stack: 0, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 100, 0, 0, 0, 0], file: 0,
-///     memory: None, result: 0,
-/// };
 /// let mut outcome = Outcome::default();
-/// outcome.add(&call, 0);
-/// outcome.add(&Call { result: -22, ..call }, 0);
+/// for result in [0, -22] {
+///     outcome.add(&Call::new(1, 7, Op::Munmap, &[0x1000, 100], result), 0);
+/// }
 /// assert_eq!((outcome.bytes, outcome.failed(), outcome.errors()), (4096, 1, "EINVAL".into()));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,22 +28,14 @@ pub struct Outcome {
 impl Outcome {
     /// Adds a call. `brk`: the end of the heap before it.
     pub fn add(&mut self, call: &Call, brk: usize) {
-        if (-4095..0).contains(&call.result) {
+        if call.failed() {
             *self.errors.entry(call.result.unsigned_abs() as u16).or_default() += 1;
             return;
         }
         let length = match call.op {
             Op::Brk => (call.result as usize).abs_diff(brk),
             Op::Mremap => call.args[2],
-            Op::Mmap
-            | Op::Munmap
-            | Op::Mprotect
-            | Op::PkeyMprotect
-            | Op::Madvise
-            | Op::Mlock
-            | Op::Munlock
-            | Op::Mbind
-            | Op::RemapFilePages => call.args[1],
+            op if op.takes_range() || op == Op::Mmap => call.args[1],
             _ => 0,
         };
         let pages = length.div_ceil(PAGE).saturating_mul(PAGE);
@@ -88,22 +77,22 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn call(op: Op, args: [usize; 6], result: isize) -> Call {
-        Call { at: None, stack: 0, mm: 1, tid: 1, op, args, file: 0, memory: None, result }
-    }
-
     #[test]
     fn bytes_are_whole_pages_of_successful_calls() {
         let mut outcome = Outcome::default();
-        outcome.add(&call(Op::Mmap, [0, 1, 3, 0x22, 0, 0], 0x7000), 0);
-        outcome.add(&call(Op::Mremap, [0x7000, 4096, 8193, 0, 0, 0], 0x9000), 0);
-        outcome.add(&call(Op::Brk, [0x5000, 0, 0, 0, 0, 0], 0x5000), 0x3000);
-        outcome.add(&call(Op::Brk, [0, 0, 0, 0, 0, 0], 0x3000), 0x3000);
-        assert_eq!(outcome.bytes, 4096 + 3 * 4096 + 2 * 4096);
+        let mut add = |op, args: &[usize], result, brk| {
+            outcome.add(&Call::new(1, 1, op, args, result), brk);
+            outcome.bytes / 4096
+        };
+        assert_eq!(add(Op::Mmap, &[0, 1, 3, 0x22], 0x7000, 0), 1);
+        assert_eq!(add(Op::Mremap, &[0x7000, 4096, 8193], 0x9000, 0), 4);
+        assert_eq!(add(Op::Brk, &[0x5000], 0x5000, 0x3000), 6);
+        assert_eq!(add(Op::Brk, &[0], 0x3000, 0x3000), 6);
+        assert_eq!(add(Op::Mlock2, &[0x7000, 4096, 1], 0, 0), 7);
         for error in [-12, -12, -22, -4095] {
-            outcome.add(&call(Op::Mmap, [0, 1 << 30, 3, 0x22, 0, 0], error), 0);
+            assert_eq!(add(Op::Mmap, &[0, 1 << 30, 3, 0x22], error, 0), 7);
         }
-        assert_eq!((outcome.bytes, outcome.failed()), (6 * 4096, 4));
+        assert_eq!(outcome.failed(), 4);
         assert_eq!(outcome.errors(), "2 ENOMEM, 1 4095, 1 EINVAL");
     }
 }

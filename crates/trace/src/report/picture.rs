@@ -9,10 +9,11 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::{
-    Portrait,
+    SpaceSnapshot,
     style::{Style, bytes, count},
     usage,
 };
+use crate::listing::Line;
 
 /// The purpose of a region, derived from its line in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,12 +89,8 @@ struct Region {
 
 impl Region {
     fn parse(line: &str) -> Option<Region> {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let (start, end) =
-            (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-        let access = words.next()?.as_bytes();
-        let name = words.nth(3).unwrap_or("");
+        let Line { range: Range { start, end }, rights, name, .. } = Line::parse(line)?;
+        let access = rights.as_bytes();
         let kind = match name {
             "[heap]" => VmaKind::Heap,
             "[stack]" => VmaKind::Stack,
@@ -120,24 +117,24 @@ const ROWS: usize = 16;
 /// of the listing.
 ///
 /// ```
-/// use trace::report::{Portrait, Style, picture};
+/// use trace::report::{SpaceSnapshot, Style, picture};
 ///
 /// let listing = "\
 /// 00001000-00003000 rw-p 00000000 00:00 0
 /// 7ff000000000-7ff000001000 r-xp 00000000 fe:00 9    /bin/x
 /// ";
 /// let (exe, listing) = ("/bin/x".into(), listing.into());
-/// let portrait = Portrait { mm: 1, exe, vmas: 2, listing, moment: None };
+/// let portrait = SpaceSnapshot { mm: 1, exe, vmas: 2, listing, moment: None };
 /// let text = picture::render(&portrait, Style::PLAIN);
 /// assert!(text.contains("0000000000001000  A") && text.contains("127.94 TiB free"));
 /// ```
-pub fn render(portrait: &Portrait, style: Style) -> String {
+pub fn render(portrait: &SpaceSnapshot, style: Style) -> String {
     let regions: Vec<Region> = regions(portrait).map(|(region, _)| region).collect();
     if regions.is_empty() {
         return String::new();
     }
     let mapped: usize = regions.iter().map(|r| r.end - r.start).fold(0, usize::saturating_add);
-    let Portrait { mm, exe, vmas, moment, .. } = portrait;
+    let SpaceSnapshot { mm, exe, vmas, moment, .. } = portrait;
     let resident = moment.as_ref().map(|moment| {
         let (resident, at) = (bytes(moment.bytes as usize), moment.at.as_secs_f64());
         format!(", {resident} resident at the peak, {at:.2} s after the start")
@@ -159,9 +156,9 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
 }
 
 /// The regions with their lines, in order.
-fn regions(portrait: &Portrait) -> impl Iterator<Item = (Region, &str)> {
+fn regions(portrait: &SpaceSnapshot) -> impl Iterator<Item = (Region, &str)> {
     // The vsyscall page belongs to the kernel. The addresses below it are not free.
-    let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    let lines = portrait.listing.lines().filter(|line| !Line::is_vsyscall(line));
     let ranges = portrait.moment.as_ref().and_then(|moment| moment.resident.as_deref());
     lines.filter_map(move |line| {
         let region = Region::parse(line)?;
@@ -178,7 +175,7 @@ fn within(ranges: &[Range<usize>], region: &Region) -> usize {
 }
 
 /// The address space as data: an object for each VMA. `resident` is null if it is not known.
-pub(super) fn object(portrait: &Portrait) -> Value {
+pub(super) fn object(portrait: &SpaceSnapshot) -> Value {
     let region = |(Region { start, end, kind, resident }, line): (Region, &str)| {
         let name = line.splitn(6, ' ').nth(5).unwrap_or("").trim();
         json!({
@@ -186,7 +183,7 @@ pub(super) fn object(portrait: &Portrait) -> Value {
             "kind": kind.name(), "name": name,
         })
     };
-    let Portrait { mm, exe, vmas, moment, .. } = portrait;
+    let SpaceSnapshot { mm, exe, vmas, moment, .. } = portrait;
     let moment = moment.as_ref();
     let regions: Vec<Value> = regions(portrait).map(region).collect();
     json!({
@@ -317,7 +314,7 @@ fn legend(regions: &[Region], style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Moment;
+    use crate::report::ResidentSet;
 
     const LISTING: &str = "\
 55584e305000-55584e306000 r--p 00000000 fe:00 10002497                   /usr/local/bin/fuzz2
@@ -332,9 +329,9 @@ mod tests {
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
 
-    fn portrait(listing: &str) -> Portrait {
+    fn portrait(listing: &str) -> SpaceSnapshot {
         let (exe, listing) = ("/usr/local/bin/fuzz2".into(), listing.into());
-        Portrait { mm: 2, exe, vmas: 9, listing, moment: None }
+        SpaceSnapshot { mm: 2, exe, vmas: 9, listing, moment: None }
     }
 
     #[test]
@@ -372,8 +369,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             0x7f9c466e9000..0x7f9c666ea000,
             0x7fffa0001000..0x7fffa0002000,
         ];
-        let moment = Moment::new(0, Some(resident), []);
-        let portrait = Portrait { moment: Some(moment), ..portrait(LISTING) };
+        let moment = ResidentSet::new(0, Some(resident), []);
+        let portrait = SpaceSnapshot { moment: Some(moment), ..portrait(LISTING) };
         let text = render(&portrait, Style { width: 80, ..Style::PLAIN });
         let bands: Vec<&str> =
             text.lines().filter(|line| line.starts_with('0')).map(|line| &line[18..]).collect();

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{
-    Mismatch, Moment, Outcome, Timing, Usage, lives::Lives, stacks::Stacks, style::count,
-    timeline::Timeline,
+    Mismatch, Outcome, ResidentSet, Timing, Usage, lifetimes::LifetimeClasses, stacks::Stacks,
+    style::count, timeline::Timeline,
 };
 use crate::record::{MmId, Op};
 
@@ -12,9 +12,9 @@ use crate::record::{MmId, Op};
 /// beyond some thousand, only the busiest are kept one by one. All of them count in the total.
 ///
 /// ```
-/// use trace::{record::Op, report::{Space, Summary, json}};
+/// use trace::{record::Op, report::{SpaceReport, Summary, json}};
 ///
-/// let mut space = Space { mm: 2, pid: 7, exe: "/bin/x".into(), ..Space::default() };
+/// let mut space = SpaceReport { mm: 2, pid: 7, exe: "/bin/x".into(), ..SpaceReport::default() };
 /// space.stats.call(Op::Mmap, false);
 /// let mut summary = Summary::default();
 /// summary.add(space);
@@ -32,7 +32,7 @@ pub struct Summary {
     pub timing: BTreeMap<Op, Timing>,
     /// The peak: the moment with the most resident memory. In a recording, the address space with
     /// the most VMAs, near its peak.
-    pub largest: Option<Portrait>,
+    pub largest: Option<SpaceSnapshot>,
     /// The first mismatch of the run.
     pub first_mismatch: Option<Mismatch>,
     /// Missing facilities and unchecked settings of this kernel, each once.
@@ -43,13 +43,13 @@ pub struct Summary {
     pub elapsed: Duration,
     /// The calls that tables show one by one; `None` for all. The counts have all calls.
     pub shown: Option<Vec<Op>>,
-    /// Whether tables show the end beside the peak.
+    /// Whether tables show the end next to the peak.
     pub shows_end: bool,
     /// The call stacks, if they were recorded.
     pub stacks: Stacks,
     pub(crate) timeline: Timeline,
-    pub(crate) lives: Lives,
-    spaces: Vec<Space>,
+    pub(crate) lives: LifetimeClasses,
+    spaces: Vec<SpaceReport>,
 }
 
 impl Summary {
@@ -57,7 +57,7 @@ impl Summary {
     const KEPT: usize = 1000;
 
     /// Adds an address space that has ended, or that still exists when the run ends.
-    pub fn add(&mut self, space: Space) {
+    pub fn add(&mut self, space: SpaceReport) {
         self.address_spaces += 1;
         self.total.add(&space.stats);
         self.keep([space]);
@@ -103,7 +103,7 @@ impl Summary {
         self.shown.as_ref().is_none_or(|shown| shown.contains(&op))
     }
 
-    fn keep(&mut self, spaces: impl IntoIterator<Item = Space>) {
+    fn keep(&mut self, spaces: impl IntoIterator<Item = SpaceReport>) {
         self.spaces.extend(spaces);
         if self.spaces.len() >= 2 * Self::KEPT {
             self.spaces.sort_by_key(|space| {
@@ -115,8 +115,8 @@ impl Summary {
 
     /// The address spaces by number. If there are very many, only the busiest and those with
     /// mismatches.
-    pub fn spaces(&self) -> Vec<&Space> {
-        let mut spaces: Vec<&Space> = self.spaces.iter().collect();
+    pub fn spaces(&self) -> Vec<&SpaceReport> {
+        let mut spaces: Vec<&SpaceReport> = self.spaces.iter().collect();
         spaces.sort_by_key(|space| space.mm);
         spaces
     }
@@ -126,7 +126,7 @@ impl Summary {
     pub fn offer(&mut self, mm: MmId, exe: &str, vmas: usize, listing: impl FnOnce() -> String) {
         if self.is_largest(vmas) {
             let (exe, listing) = (exe.to_string(), listing());
-            self.largest = Some(Portrait { mm, exe, vmas, listing, moment: None });
+            self.largest = Some(SpaceSnapshot { mm, exe, vmas, listing, moment: None });
         }
     }
 
@@ -204,11 +204,11 @@ impl Notice {
 /// ```
 /// use trace::report::*;
 /// let mut summary = Summary::default();
-/// summary.add(Space { mm: 1, pid: 7, exe: "/bin/x".into(), ..Space::default() });
+/// summary.add(SpaceReport { mm: 1, pid: 7, exe: "/bin/x".into(), ..SpaceReport::default() });
 /// assert_eq!(summary.address_spaces, 1);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Space {
+pub struct SpaceReport {
     /// Its number.
     pub mm: MmId,
     /// The process or thread that made it.
@@ -248,8 +248,8 @@ pub struct SpaceStats {
     /// The peak number of VMAs.
     pub vmas_peak: usize,
     /// The peak size of the tree that holds the VMAs.
-    pub tree: Tree,
-    /// What it used of the machine's memory, if the kernel was asked.
+    pub tree: TreeSize,
+    /// Its use of the machine's memory, if the kernel was asked.
     pub usage: Usage,
 }
 
@@ -266,7 +266,7 @@ impl SpaceStats {
     }
 
     /// Updates the peaks with the current size.
-    pub fn size(&mut self, vmas: usize, tree: Tree) {
+    pub fn size(&mut self, vmas: usize, tree: TreeSize) {
         self.vmas_peak = self.vmas_peak.max(vmas);
         self.tree = self.tree.max(tree);
     }
@@ -292,12 +292,12 @@ impl SpaceStats {
 /// ```
 /// use trace::report::*;
 /// let mut stats = SpaceStats::default();
-/// stats.size(3, Tree { height: 1, nodes: 1, bytes: 256 });
-/// stats.size(2, Tree::default());
+/// stats.size(3, TreeSize { height: 1, nodes: 1, bytes: 256 });
+/// stats.size(2, TreeSize::default());
 /// assert_eq!((stats.vmas_peak, stats.tree.height), (3, 1));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeSize {
     /// The number of levels.
     pub height: usize,
     /// The number of nodes.
@@ -306,10 +306,10 @@ pub struct Tree {
     pub bytes: usize,
 }
 
-impl Tree {
+impl TreeSize {
     /// The larger value of each field.
-    fn max(self, other: Tree) -> Tree {
-        Tree {
+    fn max(self, other: TreeSize) -> TreeSize {
+        TreeSize {
             height: self.height.max(other.height),
             nodes: self.nodes.max(other.nodes),
             bytes: self.bytes.max(other.bytes),
@@ -327,7 +327,7 @@ impl Tree {
 /// assert_eq!(summary.largest.unwrap().exe, "/bin/x");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Portrait {
+pub struct SpaceSnapshot {
     /// Its number.
     pub mm: MmId,
     /// The program it runs.
@@ -336,8 +336,8 @@ pub struct Portrait {
     pub vmas: usize,
     /// Its listing, as in `/proc/PID/maps`.
     pub listing: String,
-    /// What was resident. `None`: it is not known, as in a recording.
-    pub moment: Option<Moment>,
+    /// The resident pages. `None`: they are not known, as in a recording.
+    pub moment: Option<ResidentSet>,
 }
 
 #[cfg(test)]
@@ -348,12 +348,12 @@ mod tests {
     fn totals_include_spaces_dropped_from_the_list() {
         let mut summary = Summary::default();
         for mm in 0..5000 {
-            let mut space = Space { mm, pid: mm, ..Space::default() };
+            let mut space = SpaceReport { mm, pid: mm, ..SpaceReport::default() };
             space.stats.call(Op::Brk, mm % 2 == 0);
             if mm == 17 {
                 space.stats.mismatches = 1;
             }
-            space.stats.size(mm as usize, Tree { height: 2, nodes: 3, bytes: 768 });
+            space.stats.size(mm as usize, TreeSize { height: 2, nodes: 3, bytes: 768 });
             summary.add(space);
         }
         assert_eq!(
@@ -373,9 +373,9 @@ mod tests {
         let mut first = Summary::default();
         for (mm, file) in [(1, "/a"), (2, "/b")] {
             let mut other = Summary::default();
-            let mut space = Space { mm, exe: file.into(), ..Space::default() };
+            let mut space = SpaceReport { mm, exe: file.into(), ..SpaceReport::default() };
             space.stats.call(Op::Mmap, false);
-            space.stats.size(mm as usize, Tree::default());
+            space.stats.size(mm as usize, TreeSize::default());
             other.add(space);
             other.time(Op::Mmap, Some(Duration::from_nanos(100)), None);
             other.offer(mm, file, mm as usize, || file.into());

@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{
-    Space, SpaceStats, Summary, Timing, stacks,
+    SpaceReport, SpaceStats, Summary, Timing, stacks,
     style::{Style, bytes, count},
-    usage::Kinds,
+    usage::ResidencyByKind,
 };
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
@@ -61,7 +61,7 @@ pub(super) fn table(head: &[&str], left: &[usize]) -> Table {
 fn kinds(summary: &Summary) -> Table {
     let outcome = |op| summary.outcomes.get(op).cloned().unwrap_or_default();
     let failed = summary.total.by_kind.keys().any(|op| outcome(op).failed() > 0);
-    // What a call costs Samara comes last.
+    // The cost of a call in Samara comes last.
     let mut head = vec!["call", "calls", "bytes", "failed"];
     head.extend(failed.then_some("errors"));
     head.extend(["time", "median ns", "Samara's, median ns"]);
@@ -86,7 +86,7 @@ fn kinds(summary: &Summary) -> Table {
 }
 
 /// The address spaces that get a line: all, or the busiest and those with mismatches.
-fn shown(summary: &Summary, style: Style) -> Vec<&Space> {
+fn shown(summary: &Summary, style: Style) -> Vec<&SpaceReport> {
     let mut spaces = summary.spaces();
     if !style.full && spaces.len() > SHOWN {
         spaces
@@ -98,12 +98,12 @@ fn shown(summary: &Summary, style: Style) -> Vec<&Space> {
 }
 
 /// The last part of the program's path.
-fn name(space: &Space) -> String {
+fn name(space: &SpaceReport) -> String {
     let name = space.exe.rsplit('/').next().unwrap_or_default();
     name.chars().take(15).collect()
 }
 
-fn spaces(shown: &[&Space]) -> Table {
+fn spaces(shown: &[&SpaceReport]) -> Table {
     let before = ["mm", "pid", "program", "calls", "listings", "wrong"];
     let after = ["predicted", "VMAs", "height", "nodes", "bytes"];
     // This column is nearly always empty, so it is shown only if needed.
@@ -149,7 +149,7 @@ fn spaces(shown: &[&Space]) -> Table {
 }
 
 /// The calls by kind, one line per address space. Kinds that do not fit are counted together.
-fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
+fn calls(summary: &Summary, shown: &[&SpaceReport], style: Style) -> Table {
     let all = summary.total.by_kind.iter();
     let mut kinds: Vec<_> =
         all.filter(|(op, _)| summary.shows(**op)).map(|(&op, &calls)| (calls, op)).collect();
@@ -174,8 +174,8 @@ fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     table
 }
 
-/// What was resident at a moment, by kind, in the address space with the highest peak.
-fn memory(moment: &str, kinds: &Kinds) -> Table {
+/// The resident bytes at a moment, by kind, in the address space with the highest peak.
+fn memory(moment: &str, kinds: &ResidencyByKind) -> Table {
     let head = [moment, "VMAs", "mapped", "resident", "dirty", "shared", "swapped", "huge"];
     let mut table = table(&head, &[0]);
     for (kind, one) in kinds {
@@ -253,11 +253,11 @@ mod tests {
     fn every_address_space_has_its_calls_by_kind() {
         let mut summary = Summary::default();
         for (mm, kinds) in [(1, &Op::ALL[..9]), (2, &Op::ALL[..3])] {
-            let mut space = Space {
+            let mut space = SpaceReport {
                 mm,
                 pid: 70 + mm,
                 exe: "/usr/bin/a-rather-long-name".into(),
-                ..Space::default()
+                ..SpaceReport::default()
             };
             for &op in kinds {
                 space.stats.call(op, false);
@@ -281,7 +281,7 @@ mod tests {
     fn many_address_spaces_are_cut_to_the_busiest() {
         let mut summary = Summary::default();
         for mm in 0..100 {
-            let mut space = Space { mm, ..Space::default() };
+            let mut space = SpaceReport { mm, ..SpaceReport::default() };
             for _ in 0..mm {
                 space.stats.call(Op::Brk, true);
             }

@@ -1,4 +1,4 @@
-//! What an address space used of the machine's memory, as the kernel counted it.
+//! The use of the machine's memory by an address space, as the kernel counted it.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
@@ -20,18 +20,18 @@ pub struct Usage {
     pub minor_faults: u64,
     /// Page faults that waited for a disk.
     pub major_faults: u64,
-    /// What was resident at the end.
-    pub(crate) kinds: Kinds,
+    /// The resident pages at the end.
+    pub(crate) kinds: ResidencyByKind,
 }
 
-/// What was resident in an address space at a moment.
+/// The resident pages of an address space at a moment.
 ///
 /// ```
-/// use trace::report::Moment;
-/// assert_eq!(Moment::default().bytes, 0);
+/// use trace::report::ResidentSet;
+/// assert_eq!(ResidentSet::default().bytes, 0);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Moment {
+pub struct ResidentSet {
     /// The time since the run began.
     pub at: Duration,
     /// The resident bytes: the sum of the ranges, if they are known.
@@ -39,13 +39,13 @@ pub struct Moment {
     /// The resident ranges, in order. `None`: this kernel does not tell them.
     pub resident: Option<Vec<Range<usize>>>,
     /// The VMAs by kind.
-    pub(crate) kinds: Kinds,
+    pub(crate) kinds: ResidencyByKind,
 }
 
-/// What is resident of the VMAs of each kind.
-pub(super) type Kinds = BTreeMap<VmaKind, Residency>;
+/// The resident bytes of the VMAs of each kind.
+pub(super) type ResidencyByKind = BTreeMap<VmaKind, Residency>;
 
-/// What is resident of some VMAs.
+/// The resident bytes of some VMAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Residency {
     pub(crate) vmas: u64,
@@ -91,23 +91,23 @@ impl Residency {
     }
 }
 
-impl Moment {
+impl ResidentSet {
     /// A moment with so many resident bytes, these ranges and these VMAs.
     pub(crate) fn new(
         bytes: usize,
         resident: Option<Vec<Range<usize>>>,
         vmas: impl IntoIterator<Item = (VmaKind, Residency)>,
-    ) -> Moment {
+    ) -> ResidentSet {
         let sum = resident.iter().flatten().map(|range| range.end - range.start).sum();
         let bytes = if resident.is_some() { sum } else { bytes };
-        let mut kinds = Kinds::new();
+        let mut kinds = ResidencyByKind::new();
         vmas.into_iter().for_each(|(kind, one)| kinds.entry(kind).or_default().add(&one));
-        Moment { at: Duration::ZERO, bytes: bytes as u64, resident, kinds }
+        ResidentSet { at: Duration::ZERO, bytes: bytes as u64, resident, kinds }
     }
 }
 
 /// The VMAs by kind, as a JSON object.
-pub(super) fn kinds(kinds: &Kinds) -> Value {
+pub(super) fn kinds(kinds: &ResidencyByKind) -> Value {
     let one = |(kind, residency): (&VmaKind, &Residency)| {
         let Residency { vmas, mapped, resident, private_dirty, shared, swapped, huge } = residency;
         let value = json!({
@@ -121,7 +121,7 @@ pub(super) fn kinds(kinds: &Kinds) -> Value {
 }
 
 impl Usage {
-    /// What was resident at the end, in bytes.
+    /// The resident bytes at the end.
     pub(crate) fn resident(&self) -> u64 {
         self.kinds.values().map(|one| one.resident).fold(0, u64::saturating_add)
     }
@@ -131,7 +131,7 @@ impl Usage {
         self.kinds.entry(kind).or_default().add(residency);
     }
 
-    /// Adds another address space. What was resident stays that of the one with the highest peak.
+    /// Adds another address space. The resident pages stay those of the one with the highest peak.
     pub(super) fn add(&mut self, other: &Usage) {
         if other.resident_peak > self.resident_peak {
             self.resident_peak = other.resident_peak;

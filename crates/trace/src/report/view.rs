@@ -27,7 +27,7 @@ pub struct View {
     pub owners: Vec<OwnerNow>,
 }
 
-/// What a call site owns while a run goes on.
+/// The bytes of a call site while a run goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerNow {
     /// The function, with its line if that is known.

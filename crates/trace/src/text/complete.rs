@@ -1,4 +1,5 @@
-//! Checks that a trace is complete: what it introduces, what it announces, and what has not ended.
+//! Checks that a trace is complete: all that it refers to was introduced, all that it announces
+//! has come, and all that began has ended.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -39,15 +40,11 @@ impl Complete {
                 self.executed = true;
             }
             Record::Vma(vma) => self.known(vma.file)?,
-            Record::Vsyscall(_) if !self.executed => {
-                return Err("an X line before the first Y line".into());
-            }
-            Record::Vsyscall(_) => {}
+            Record::Vsyscall(_) => require(self.executed, "an X line before the first Y line")?,
             Record::Call(call) => {
                 self.alive(call.mm)?;
-                if call.stack != 0 && !self.stacks.contains(&call.stack) {
-                    return Err("a stack that a #s line describes".into());
-                }
+                let known = call.stack == 0 || self.stacks.contains(&call.stack);
+                require(known, "a stack that a #s line describes")?;
                 // A failed call may name a file that no line describes, because it made no VMA.
                 if call.result >= 0 {
                     self.known(call.file)?;
@@ -102,34 +99,23 @@ impl Complete {
     }
 
     fn open(&mut self, mm: MmId) -> Result<(), Expected> {
-        if self.open.insert(mm) {
-            Ok(())
-        } else {
-            Err("the number of an address space that is not in use".into())
-        }
+        require(self.open.insert(mm), "the number of an address space that is not in use")
     }
 
     fn alive(&self, mm: MmId) -> Result<(), Expected> {
-        if self.open.contains(&mm) {
-            Ok(())
-        } else {
-            Err("an address space that an X or K line made".into())
-        }
+        require(self.open.contains(&mm), "an address space that an X or K line made")
     }
 
     fn code(&self, image: ImageId) -> Result<(), Expected> {
-        if image == 0 || self.images.contains(&image) {
-            Ok(())
-        } else {
-            Err("a file with code that a #i line describes".into())
-        }
+        let known = image == 0 || self.images.contains(&image);
+        require(known, "a file with code that a #i line describes")
     }
 
     fn known(&self, file: FileId) -> Result<(), Expected> {
-        if file == 0 || self.files.contains(&file) {
-            Ok(())
-        } else {
-            Err("a file that a D line describes".into())
-        }
+        require(file == 0 || self.files.contains(&file), "a file that a D line describes")
     }
+}
+
+fn require(holds: bool, expected: &'static str) -> Result<(), Expected> {
+    if holds { Ok(()) } else { Err(expected.into()) }
 }

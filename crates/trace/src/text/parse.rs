@@ -11,7 +11,10 @@ use super::{
     print::{FILE_KINDS, TIME},
     stacks::{self, STACK_OF},
 };
-use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record, StackId};
+use crate::{
+    listing::Line,
+    record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record, StackId},
+};
 
 /// Reads a trace, one record at a time. The first error is final.
 ///
@@ -80,7 +83,7 @@ impl<R: BufRead> Parser<R> {
     /// The next record; `None` at the end of a complete trace.
     pub fn next_record(&mut self) -> Result<Option<Record>, Error> {
         let mut promised = 0;
-        let mut of = OfCall::default();
+        let mut of = CallComments::default();
         let record = loop {
             match self.lines.advance() {
                 Ok(line) if line.starts_with(TIME) || line.starts_with(STACK_OF) => {
@@ -94,7 +97,7 @@ impl<R: BufRead> Parser<R> {
                     }
                 }
                 Ok(line) => break record(line, &mut promised),
-                Err(NoLine::End) if of != OfCall::default() => {
+                Err(NoLine::End) if of != CallComments::default() => {
                     return Err(self.no_line(NoLine::End, OF_CALL.into()));
                 }
                 Err(NoLine::End) => {
@@ -109,7 +112,7 @@ impl<R: BufRead> Parser<R> {
         let mut record = record.map_err(|expected| self.error(expected))?;
         match &mut record {
             Record::Call(call) => (call.at, call.stack) = (of.time, of.stack.unwrap_or(0)),
-            _ if of != OfCall::default() => return Err(self.error(OF_CALL)),
+            _ if of != CallComments::default() => return Err(self.error(OF_CALL)),
             _ => {}
         }
         self.complete.check(&record).map_err(|expected| self.error(expected))?;
@@ -133,7 +136,7 @@ impl<R: BufRead> Parser<R> {
             }
         }
         // The vsyscall page is no VMA: smaps does not flag it, so it has no `f` line.
-        let vmas = listing.lines.iter().filter(|line| !line.ends_with("[vsyscall]")).count();
+        let vmas = listing.lines.iter().filter(|line| !Line::is_vsyscall(line)).count();
         for left in (1..=vmas).rev() {
             let expected =
                 || format!("{left} more lines \"f START VMFLAGS\", one a VMA of the listing");
@@ -174,14 +177,14 @@ const TID: &str = "the number of a thread";
 const FILE: &str = "the number of a file";
 const OF_CALL: &str = "the M line of the call whose time or stack the # line before has";
 
-/// What the comment lines before an `M` line say of the call.
+/// The comment lines before an `M` line, which describe the call.
 #[derive(Default, PartialEq)]
-struct OfCall {
+struct CallComments {
     time: Option<u64>,
     stack: Option<StackId>,
 }
 
-impl OfCall {
+impl CallComments {
     /// Parses such a line. Each kind comes once.
     fn line(&mut self, line: &str) -> Result<(), Expected> {
         let again = match line.starts_with(TIME) {
@@ -396,5 +399,5 @@ fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
         }
         None => hex(word).and_then(|value| isize::try_from(value).ok()),
     };
-    Ok(Call { at: None, stack: 0, mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
+    Ok(Call { file, memory, ..Call::new(mm, tid, op, &args, result.ok_or(RESULT)?) })
 }

@@ -22,7 +22,7 @@ pub(crate) fn comes(mut done: impl FnMut() -> bool) -> bool {
             return false;
         }
         rounds += 1;
-        // What is near takes some turns of other threads. After them, each look costs a CPU that
+        // A near event takes some turns of other threads. After them, each look costs a CPU that
         // the others need.
         if rounds < 100 {
             thread::yield_now();

@@ -105,7 +105,7 @@ fn each_signal_is_the_programs() {
     fs::remove_file(&ready).unwrap();
 }
 
-/// What a program leaves behind gets the signal, too. If it lives on, the next one kills it.
+/// Processes that a program leaves behind get the signal, too. The next signal kills a survivor.
 #[test]
 fn children_without_their_program_get_a_signal_and_are_killed_by_the_next() {
     let ready = marker("left");

@@ -1,4 +1,4 @@
-//! What unwinding needs of an ELF file: where it is mapped, and its unwind tables.
+//! The parts of an ELF file for unwinding: its mapped ranges, and its unwind tables.
 //!
 //! Sections are copied, because a map of a file that becomes shorter would end the tracer.
 

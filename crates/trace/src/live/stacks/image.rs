@@ -61,7 +61,7 @@ pub(super) enum Contents {
     PerfMap(File),
 }
 
-/// What changes when a file's contents do.
+/// The metadata of a file that change with its contents.
 #[derive(PartialEq, Eq)]
 pub(super) struct Stamp([i64; 5]);
 

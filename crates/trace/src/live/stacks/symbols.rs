@@ -120,7 +120,7 @@ fn debug(file: &File, image: &Image, build_id: Option<&str>) -> Option<Loader> {
     if let Some(separate) = separate.filter(|path| path.is_file()) {
         return Loader::new(separate).ok();
     }
-    // By its own path if that still leads to it: split debug information is found beside it.
+    // By its own path if that still leads to it: split debug information is found next to it.
     let same = |path: &str| {
         use std::os::unix::fs::MetadataExt;
         let here = std::fs::metadata(path).ok()?;

@@ -5,7 +5,7 @@
 //! kernel requires that only the attaching thread waits and resumes, so the process table never
 //! leaves its thread.
 
-pub(super) mod beat;
+pub(super) mod heartbeat;
 mod inherited;
 pub(super) mod pages;
 pub(super) mod ptrace;
@@ -161,43 +161,35 @@ pub(super) fn kernel_release() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
-/// Whether this kernel can name anonymous memory, tested on a page of this process.
-pub(super) fn names_anonymous_memory() -> bool {
-    const PR_SET_VMA: libc::c_int = 0x5356_4d41;
-    // SAFETY: a new private page that only this function uses, unmapped before return. Naming
-    // memory changes no contents.
-    unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
-        if page == libc::MAP_FAILED {
-            return false;
-        }
-        let named = libc::prctl(PR_SET_VMA, 0, page, 4096, c"samara".as_ptr()) == 0;
-        libc::munmap(page, 4096);
-        named
-    }
+/// Calls `test` with a new private page of this process; `None` if there is none.
+fn with_page<T>(test: impl FnOnce(*mut libc::c_void) -> T) -> Option<T> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new map, at an address that the kernel chooses.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0) };
+    (page != libc::MAP_FAILED).then(|| {
+        let result = test(page);
+        // SAFETY: the page is ours, and `test` has ended.
+        unsafe { libc::munmap(page, 4096) };
+        result
+    })
 }
 
-/// Whether guard pages leave a flag on their VMA, tested on a page of this process.
-pub(super) fn flags_guards() -> bool {
-    const MADV_GUARD_INSTALL: libc::c_int = 102;
-    // SAFETY: as in `names_anonymous_memory`. The page is never accessed, guarded or not.
-    let page = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0)
+/// Whether this kernel can name anonymous memory.
+pub(super) fn names_anonymous_memory() -> bool {
+    const PR_SET_VMA: libc::c_int = 0x5356_4d41;
+    // SAFETY: the page is ours. Naming memory changes no contents.
+    let name = |page: *mut libc::c_void| unsafe {
+        libc::prctl(PR_SET_VMA, 0, page, 4096, c"samara".as_ptr()) == 0
     };
-    if page == libc::MAP_FAILED {
-        return false;
-    }
-    // SAFETY: the page is ours.
-    let guarded = unsafe { libc::madvise(page, 4096, MADV_GUARD_INSTALL) } == 0;
-    let flagged = guarded
-        && std::fs::read_to_string("/proc/self/smaps").is_ok_and(|smaps| {
-            smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" gu"))
-        });
-    // SAFETY: the page is ours and not used afterwards.
-    unsafe { libc::munmap(page, 4096) };
-    flagged
+    with_page(name).unwrap_or(false)
+}
+
+/// Calls `test` while a page of this process is guarded; `None` if it cannot be.
+pub(super) fn with_guarded_page<T>(test: impl FnOnce() -> T) -> Option<T> {
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
+    // SAFETY: the page is ours and never accessed, guarded or not.
+    let guard = |page| unsafe { libc::madvise(page, 4096, MADV_GUARD_INSTALL) == 0 };
+    with_page(|page| guard(page).then(test)).flatten()
 }
 
 /// Raises the descriptor limit of this process to its maximum, and returns it. The limit affects

@@ -22,7 +22,7 @@ pub(in crate::live) const CALIBRATION_CALLS: usize = 64;
 
 /// The step at which the child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::live) enum Stage {
+pub(in crate::live) enum SpawnStage {
     /// Installing the filter.
     Filter,
     /// Executing the program.
@@ -89,12 +89,12 @@ pub(in crate::live) fn spawn(
 impl Child {
     /// After the child has ended: the step at which it failed to become the program, and the error,
     /// if it did.
-    pub(in crate::live) fn failure(&mut self) -> io::Result<Option<(Stage, io::Error)>> {
+    pub(in crate::live) fn failure(&mut self) -> io::Result<Option<(SpawnStage, io::Error)>> {
         let mut report = [0u8; 5];
         match self.report.read_exact(&mut report) {
             Ok(()) => {
                 let [stage, errno @ ..] = report;
-                let stage = if stage == 0 { Stage::Filter } else { Stage::Exec };
+                let stage = if stage == 0 { SpawnStage::Filter } else { SpawnStage::Exec };
                 Ok(Some((stage, io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))))
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

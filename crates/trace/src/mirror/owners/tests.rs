@@ -5,7 +5,7 @@ use std::{fs::File, io::BufReader, path::Path};
 use super::Owner;
 use crate::{
     mirror::Mirror,
-    record::{Call, InitialVma, MmId, Op, Record, Stack, StackEnd, StackId},
+    record::{Call, MmId, Op, Record, Stack, StackEnd, StackId},
     text::Parser,
 };
 
@@ -28,26 +28,8 @@ impl Run {
     }
 
     fn exec(&mut self, mm: MmId, tid: u32) {
-        self.apply(Record::Exec {
-            mm,
-            tid,
-            vmas: 1,
-            brk: 0x50_0000,
-            start_brk: 0x50_0000,
-            start_stack: 0x7fff_0000_0000,
-            mmap_base: BASE,
-            exe: "/x".into(),
-        });
         let flags = "rd,wr,mr,mw,me".parse().unwrap();
-        let (start, end) = (0x40_0000, 0x40_4000);
-        self.apply(Record::Vma(InitialVma {
-            start,
-            end,
-            flags,
-            pgoff: 0x400,
-            file: 0,
-            name: None,
-        }));
+        self.0.open_program(mm, tid, &[(0x40_0000..0x40_4000, flags)]);
     }
 
     fn apply(&mut self, record: Record) {
@@ -62,11 +44,7 @@ impl Run {
     }
 
     fn call(&mut self, mm: MmId, stack: StackId, op: Op, args: &[usize], result: isize) {
-        let mut all = [0; 6];
-        all[..args.len()].copy_from_slice(args);
-        let call =
-            Call { at: None, stack, mm, tid: 7, op, args: all, file: 0, memory: None, result };
-        self.apply(Record::Call(call));
+        self.apply(Record::Call(Call { stack, ..Call::new(mm, 7, op, args, result) }));
     }
 
     /// Maps anonymous memory at an address of the caller's choice.

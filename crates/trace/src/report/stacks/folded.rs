@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Count, Stacks};
+use super::{SiteCounts, Stacks};
 use crate::record::{StackEnd, StackId};
 
-/// What a flame graph shows.
+/// The quantity that a flame graph shows.
 ///
 /// ```
 /// use trace::report::stacks::Measure;
@@ -50,7 +50,7 @@ impl Measure {
         }
     }
 
-    pub(super) fn of(self, count: Count) -> u64 {
+    pub(super) fn of(self, count: SiteCounts) -> u64 {
         match self {
             Measure::Mapped => count.mapped,
             Measure::Calls => count.calls,

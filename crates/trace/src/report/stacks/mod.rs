@@ -1,4 +1,4 @@
-//! Call stacks: who made the memory calls, and what each has mapped.
+//! Call stacks: the code that made the memory calls, and the bytes that each stack has mapped.
 //!
 //! The mirror fills [`Stacks`] from records. The other modules only read it: `site` groups stacks
 //! by call site, `table` shows the sites, `folded` gives one line a stack, `flame` draws them,
@@ -34,7 +34,7 @@ pub struct Stacks {
     stacks: BTreeMap<StackId, Stack>,
     /// The functions of a frame, the innermost first. There are several if some were inlined.
     symbols: HashMap<Frame, Vec<Symbol>>,
-    counts: BTreeMap<(StackId, Op), Count>,
+    counts: BTreeMap<(StackId, Op), SiteCounts>,
     /// The bytes of each owner that were resident at the peak.
     peak: Option<Owned>,
     /// The bytes of each owner that are still mapped at the end.
@@ -51,7 +51,7 @@ fn of(owned: Option<&Owned>, owner: Owner) -> u64 {
 
 /// The counts of one kind of call with one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
+pub(crate) struct SiteCounts {
     pub(crate) calls: u64,
     /// The bytes that these calls have mapped.
     pub(crate) mapped: u64,
@@ -65,8 +65,8 @@ pub(crate) struct Count {
     pub(crate) at_end: u64,
 }
 
-impl Count {
-    pub(crate) fn add(&mut self, other: Count) {
+impl SiteCounts {
+    pub(crate) fn add(&mut self, other: SiteCounts) {
         self.calls += other.calls;
         self.mapped = self.mapped.saturating_add(other.mapped);
         self.ended += other.ended;
@@ -96,12 +96,16 @@ impl Stacks {
 
     /// Counts calls.
     pub(crate) fn count(&mut self, whose: (StackId, Op), calls: u64, mapped: u64) {
-        self.counts.entry(whose).or_default().add(Count { calls, mapped, ..Count::default() });
+        self.counts.entry(whose).or_default().add(SiteCounts {
+            calls,
+            mapped,
+            ..SiteCounts::default()
+        });
     }
 
     /// Counts a map that was unmapped after so many nanoseconds.
     pub(crate) fn count_ended(&mut self, whose: (StackId, Op), lived: u64) {
-        let ended = Count { ended: 1, lived, ..Count::default() };
+        let ended = SiteCounts { ended: 1, lived, ..SiteCounts::default() };
         self.counts.entry(whose).or_default().add(ended);
     }
 
@@ -157,21 +161,21 @@ impl Stacks {
     }
 
     /// The counts of each kind of call with each stack. Calls without a stack have stack 0.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (StackId, Op, Count)> + '_ {
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (StackId, Op, SiteCounts)> + '_ {
         self.counts.iter().map(|(&(stack, op), &count)| {
             let owner = Owner::Call(stack, op);
             let (at_peak, at_end) = (of(self.peak.as_ref(), owner), of(self.end.as_ref(), owner));
-            (stack, op, Count { at_peak, at_end, ..count })
+            (stack, op, SiteCounts { at_peak, at_end, ..count })
         })
     }
 
     /// The bytes at the peak and at the end that no call with a stack has mapped: by execve, and
     /// those whose owner is not known.
-    pub(crate) fn others(&self) -> [Count; 2] {
-        [Owner::Program, Owner::Unknown].map(|owner| Count {
+    pub(crate) fn others(&self) -> [SiteCounts; 2] {
+        [Owner::Program, Owner::Unknown].map(|owner| SiteCounts {
             at_peak: of(self.peak.as_ref(), owner),
             at_end: of(self.end.as_ref(), owner),
-            ..Count::default()
+            ..SiteCounts::default()
         })
     }
 

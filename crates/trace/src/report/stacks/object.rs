@@ -26,7 +26,7 @@ pub(crate) fn object(stacks: &Stacks) -> Value {
 }
 
 fn sites(stacks: &Stacks) -> Value {
-    let one = |(site, count): (Site, super::Count)| {
+    let one = |(site, count): (Site, super::SiteCounts)| {
         json!({
             "call": site.op.name(),
             "site": site.place,

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Count, Function, Owned, Stacks};
+use super::{Function, Owned, SiteCounts, Stacks};
 use crate::{record::Op, report::OwnerNow};
 
 /// A place that makes one kind of call.
@@ -152,30 +152,25 @@ impl Stacks {
         let sites = self.sites();
         let others = self.others();
         self.end = end;
-        let site = |(site, count): (Site, Count)| OwnerNow {
-            site: site.place,
-            by: site.via,
+        let owner = |(site, by, count): (String, Option<String>, SiteCounts)| OwnerNow {
+            site,
+            by,
             calls: count.calls,
             mapped: count.at_end,
             at_peak: count.at_peak,
         };
-        let others = ["execve", "(unknown)"].into_iter().zip(others);
-        let other = |(name, count): (&str, Count)| OwnerNow {
-            site: name.into(),
-            by: None,
-            calls: count.calls,
-            mapped: count.at_end,
-            at_peak: count.at_peak,
-        };
-        let all = sites.into_iter().map(site).chain(others.map(other));
+        let others = ["execve", "(unknown)"].map(String::from).into_iter().zip(others);
+        let others = others.map(|(name, count)| (name, None, count));
+        let sites = sites.into_iter().map(|(site, count)| (site.place, site.via, count));
+        let all = sites.chain(others).map(owner);
         let mut all: Vec<_> = all.filter(|one| one.mapped > 0 || one.at_peak > 0).collect();
         all.sort_by_key(|one| std::cmp::Reverse((one.mapped, one.at_peak)));
         all
     }
 
     /// The call sites with their counts. The sum is that of all calls.
-    pub(crate) fn sites(&self) -> BTreeMap<Site, Count> {
-        let mut sites = BTreeMap::<Site, Count>::new();
+    pub(crate) fn sites(&self) -> BTreeMap<Site, SiteCounts> {
+        let mut sites = BTreeMap::<Site, SiteCounts>::new();
         for (id, op, count) in self.counts() {
             let functions: Vec<Function<'_>> =
                 self.stack(id).map(|stack| self.functions(stack).collect()).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Count, Stacks, site::Site};
+use super::{SiteCounts, Stacks, site::Site};
 use crate::{
     record::StackEnd,
     report::{
@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 /// The sites, those that have mapped most first, with a newline at the end.
 pub(crate) fn render(summary: &Summary, style: Style) -> String {
     let stacks = &summary.stacks;
-    let mut sites: Vec<(Site, Count)> =
+    let mut sites: Vec<(Site, SiteCounts)> =
         stacks.sites().into_iter().filter(|(site, _)| summary.shows(site.op)).collect();
     // The map is sorted by name, and the sort keeps that order among equals.
     sites.sort_by_key(|(_, count)| {
@@ -27,12 +27,13 @@ pub(crate) fn render(summary: &Summary, style: Style) -> String {
     let shown = if style.full { sites.len() } else { SHOWN.min(sites.len()) };
     let (shown, rest) = sites.split_at(shown);
     // A recording has no peak.
-    let moments = Moments { peak: stacks.has_peak(), end: summary.shows_end || !stacks.has_peak() };
-    let row = |op: &str, one: Count, site: &str| moments.row(op, one, site);
+    let moments =
+        MomentColumns { peak: stacks.has_peak(), end: summary.shows_end || !stacks.has_peak() };
+    let row = |op: &str, one: SiteCounts, site: &str| moments.row(op, one, site);
     let mut rows: Vec<Vec<String>> =
         shown.iter().map(|(site, count)| row(site.op.name(), *count, &text(site))).collect();
-    let sum = |sites: &[(Site, Count)]| {
-        let mut sum = Count::default();
+    let sum = |sites: &[(Site, SiteCounts)]| {
+        let mut sum = SiteCounts::default();
         sites.iter().for_each(|(_, count)| sum.add(*count));
         sum
     };
@@ -41,7 +42,7 @@ pub(crate) fn render(summary: &Summary, style: Style) -> String {
     }
     let mut all = sum(&sites);
     for (other, what) in stacks.others().into_iter().zip(["execve", "(unknown)"]) {
-        if other != Count::default() {
+        if other != SiteCounts::default() {
             all.add(other);
             rows.push(row("", other, what));
         }
@@ -66,12 +67,12 @@ pub(crate) fn render(summary: &Summary, style: Style) -> String {
 }
 
 /// The moments that have a column.
-struct Moments {
+struct MomentColumns {
     peak: bool,
     end: bool,
 }
 
-impl Moments {
+impl MomentColumns {
     fn head(&self) -> Vec<&'static str> {
         let columns = [
             (true, "call"),
@@ -84,7 +85,7 @@ impl Moments {
         columns.into_iter().filter_map(|(shown, name)| shown.then_some(name)).collect()
     }
 
-    fn row(&self, op: &str, one: Count, site: &str) -> Vec<String> {
+    fn row(&self, op: &str, one: SiteCounts, site: &str) -> Vec<String> {
         let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
         let mut row = vec![op.to_owned()];
         row.push(if one.calls == 0 { "-".into() } else { count(one.calls) });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Count, Measure, Stacks};
+use super::{Measure, SiteCounts, Stacks};
 use crate::{
     mirror::Owner,
     record::{Frame, Image, Op, Stack, StackEnd, StackId, Symbol},
@@ -36,7 +36,7 @@ fn add(stacks: &mut Stacks, id: StackId, end: StackEnd, functions: &[&str]) {
     stacks.add_stack(Stack { id, frames, end });
 }
 
-fn sites(stacks: &Stacks) -> Vec<(String, Option<String>, Count)> {
+fn sites(stacks: &Stacks) -> Vec<(String, Option<String>, SiteCounts)> {
     stacks.sites().into_iter().map(|(site, count)| (site.place, site.via, count)).collect()
 }
 

@@ -41,14 +41,29 @@ pub(super) const INSTRUCTION: usize = 56;
 /// In a code object: file, name, qualified name and table of lines.
 pub(super) const NAMES: usize = 112;
 
+const V3_12: Layout = Layout {
+    minor: 12,
+    interpreters: 40,
+    threads: 72,
+    next: 8,
+    native: 144,
+    cframe: Some(56),
+    newest: 0,
+    code: 0,
+    previous: 8,
+    entry: (70, 3),
+    entry_is_function: false,
+    first_line: 68,
+    bytecode: 192,
+    ascii: 40,
+    compact: 56,
+};
+
 const LAYOUTS: [Layout; 3] = [
     Layout {
         minor: 11,
-        interpreters: 40,
         threads: 16,
-        next: 8,
         native: 160,
-        cframe: Some(56),
         newest: 8,
         code: 32,
         previous: 48,
@@ -58,40 +73,18 @@ const LAYOUTS: [Layout; 3] = [
         bytecode: 184,
         ascii: 48,
         compact: 72,
+        ..V3_12
     },
-    Layout {
-        minor: 12,
-        interpreters: 40,
-        threads: 72,
-        next: 8,
-        native: 144,
-        cframe: Some(56),
-        newest: 0,
-        code: 0,
-        previous: 8,
-        entry: (70, 3),
-        entry_is_function: false,
-        first_line: 68,
-        bytecode: 192,
-        ascii: 40,
-        compact: 56,
-    },
+    V3_12,
     Layout {
         minor: 13,
         interpreters: 632,
         threads: 7344,
-        next: 8,
         native: 160,
         cframe: None,
         newest: 72,
-        code: 0,
-        previous: 8,
-        entry: (70, 3),
-        entry_is_function: false,
-        first_line: 68,
         bytecode: 200,
-        ascii: 40,
-        compact: 56,
+        ..V3_12
     },
 ];
 

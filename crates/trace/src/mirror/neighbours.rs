@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vma::{MappedFile, VmFlags, Vma};
 
-use super::{Beside, Mirror, file::File};
+use super::{Mirror, Shadow, file::File};
 use crate::{observer::KernelVma, record::MmId};
 
 /// Whether the VMA is as the kernel describes it.
@@ -20,7 +20,7 @@ fn is_same(range: &Range<usize>, vma: &Vma<File>, kernel: &KernelVma) -> bool {
         && (offset, dev, inode) == (kernel.offset, kernel.dev, kernel.inode)
 }
 
-impl<B: Beside> Mirror<B> {
+impl<B: Shadow> Mirror<B> {
     /// Whether our VMAs in a range and next to it are the kernel's, but for their names. O(VMAs
     /// there).
     pub fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
@@ -40,31 +40,13 @@ impl<B: Beside> Mirror<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{InitialVma, Record};
 
     const RW: VmFlags = VmFlags::READ.union(VmFlags::WRITE);
 
     /// A mirror with VMAs at pages 1 and 2, which do not merge, and at 5.
     fn mirror() -> Mirror {
-        let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
-        let exec = Record::Exec {
-            mm: 1,
-            tid: 7,
-            vmas: 3,
-            brk: 0,
-            start_brk: 0,
-            start_stack: 0,
-            mmap_base: 0,
-            exe: "/bin/true".into(),
-        };
-        let vmas = [(1, RW), (2, VmFlags::READ), (5, RW)].map(|(page, flags)| {
-            let (start, name) = (page << 12, None);
-            Record::Vma(InitialVma { start, end: start + 4096, flags, pgoff: page, file: 0, name })
-        });
-        for record in [exec].into_iter().chain(vmas) {
-            mirror.apply(&record, || None).unwrap();
-        }
-        mirror
+        let vma = |page: usize, flags| (page << 12..(page + 1) << 12, flags);
+        Mirror::of_vmas(&[vma(1, RW), vma(2, VmFlags::READ), vma(5, RW)])
     }
 
     fn kernel(page: usize, rights: VmFlags) -> KernelVma {

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use vma::VmFlags;
 
-use super::{Expected, Mirrored};
-use crate::report::{Difference, Tree};
+use super::{Expected, MirroredSpace};
+use crate::report::{Difference, TreeSize};
 
-impl Mirrored {
+impl MirroredSpace {
     pub(super) fn write_listing(&mut self, text: &mut String) {
         text.clear();
         // Writing to a String cannot fail.
@@ -32,7 +32,7 @@ impl Mirrored {
     pub(super) fn measure(&mut self) {
         let space = self.space.get_mut();
         let stats = space.tree_stats();
-        let tree = Tree { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
+        let tree = TreeSize { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
         self.figures.stats.size(space.count(), tree);
     }
 
@@ -40,12 +40,14 @@ impl Mirrored {
     /// may fail.
     pub(super) fn tolerate(
         &self,
-        result: Result<(), vma::Error>,
+        result: Result<usize, vma::Error>,
         expected: impl Fn() -> Expected,
     ) -> Result<(), Expected> {
         match result {
-            Err(_) if self.tainted || self.doubt.is_some() => Ok(()),
-            result => result.map_err(|error| format!("{}: {error}", expected())),
+            Err(error) if !self.tainted && self.doubt.is_none() => {
+                Err(format!("{}: {error}", expected()))
+            }
+            _ => Ok(()),
         }
     }
 

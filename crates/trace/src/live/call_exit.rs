@@ -3,31 +3,26 @@
 use std::{os::fd::AsFd, time::Duration};
 
 use super::{
-    around::Changed,
     calls::{self, CallKind},
     files::{self, Identity},
     follower::Follower,
-    huge,
     image::Area,
+    neighbours::Changed,
     sys::{
         self, Tid,
         ptrace::{self},
     },
-    table::{Flight, Load, Space, Stage},
+    tasks::{CallInFlight, EntryData, Space, TaskStage},
+    tmpfs_huge,
 };
 use crate::{
+    abi::MAP_HUGETLB,
     observer::Event,
     record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record},
 };
 
-const MAP_TYPE: usize = 0xf;
-const MAP_SHARED: usize = 1;
-const MAP_SHARED_VALIDATE: usize = 3;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_HUGETLB: usize = 0x4_0000;
-
 fn is_shared(flags: usize) -> bool {
-    matches!(flags & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE)
+    matches!(flags as i32 & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
 }
 
 impl Follower<'_> {
@@ -35,17 +30,18 @@ impl Follower<'_> {
     pub(super) fn on_exit(&mut self, tid: Tid, timed: Option<Duration>) {
         let Some(task) = self.tasks.get_mut(&tid) else { return self.run(tid) };
         let space = task.space;
-        let Stage::Flying(flight) = std::mem::replace(&mut task.stage, Stage::Running) else {
+        let TaskStage::Flying(flight) = std::mem::replace(&mut task.stage, TaskStage::Running)
+        else {
             return self.run(tid);
         };
-        if let Load::Calibration = flight.load {
+        if let EntryData::Calibration = flight.load {
             self.overhead.sample(timed.unwrap_or_else(|| flight.since.elapsed()));
             return self.run(tid);
         }
         let Some(mm) = space else { return self.run(tid) };
         // Without a result, it was killed here. Its end is reported next and completes the call.
         let Ok(result) = ptrace::result(tid) else {
-            self.set_stage(tid, Stage::Flying(flight));
+            self.set_stage(tid, TaskStage::Flying(flight));
             return self.run(tid);
         };
         let memory = flight.call.memory().is_some();
@@ -83,7 +79,7 @@ impl Follower<'_> {
         &mut self,
         mm: MmId,
         tid: Tid,
-        flight: Flight,
+        flight: CallInFlight,
         result: isize,
         timed: Option<Duration>,
     ) {
@@ -97,25 +93,24 @@ impl Follower<'_> {
         if let Some(place) = calls::chosen(op, &args, result) {
             self.tell_touches(mm, tid, place);
         }
-        let (at, memory, stack) = (None, None, flight.stack);
-        let mut call = Call { at, stack, mm, tid: tid as u32, op, args, file: 0, memory, result };
-        for arg in &mut call.args[op.arity()..] {
-            *arg = 0;
-        }
+        let mut call = Call::new(mm, tid as u32, op, &args[..op.arity()], result);
+        call.stack = flight.stack;
         match flight.load {
-            Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
-            Load::Memory(words) if op == Op::Prctl => return self.tell_marks(call, words, kernel),
-            Load::Memory(words) => {
+            EntryData::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
+            EntryData::Memory(words) if op == Op::Prctl => {
+                return self.tell_marks(call, words, kernel);
+            }
+            EntryData::Memory(words) => {
                 call.memory = Some(words);
                 if op == Op::Ioctl {
                     self.tell_userfault(&mut call, tid, words);
                 }
             }
-            Load::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
-            Load::None if op == Op::Mmap => {
+            EntryData::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
+            EntryData::None if op == Op::Mmap => {
                 call.file = self.mapped_file(tid, &call, Identity::Unique);
             }
-            Load::None | Load::Image(_) | Load::Calibration => {}
+            EntryData::None | EntryData::EndingSpace(_) | EntryData::Calibration => {}
         }
         if op == Op::Mmap {
             // A descriptor is an int. The upper half of the register does not matter.
@@ -205,7 +200,7 @@ impl Follower<'_> {
         if ranges.is_empty() {
             return;
         }
-        // What these calls change, such a comparison shows.
+        // Such a comparison shows the changes of these calls.
         let plain = matches!(op, Op::Mmap | Op::Munmap | Op::Mprotect | Op::Mremap);
         if plain && result < 0 && self.has_no_effect(mm, &ranges) {
             return;
@@ -222,7 +217,7 @@ impl Follower<'_> {
     /// memory.
     fn mapped_file(&mut self, tid: Tid, call: &Call, identity: Identity) -> FileId {
         let flags = call.args[3];
-        let anonymous = flags & MAP_ANONYMOUS != 0;
+        let anonymous = flags as i32 & libc::MAP_ANONYMOUS != 0;
         if anonymous && !is_shared(flags) && flags & MAP_HUGETLB == 0 {
             return 0;
         }
@@ -281,7 +276,7 @@ impl Follower<'_> {
             _ if anonymous && call.args[3] & MAP_HUGETLB != 0 => {
                 Some((FileKind::Huge, true, false))
             }
-            _ if anonymous && huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
+            _ if anonymous && tmpfs_huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
             _ if anonymous => Some((FileKind::ShmAnon, true, false)),
             // Without a copy, a path that the tracer can open gives the same facts, except the
             // mode.

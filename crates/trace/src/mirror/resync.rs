@@ -4,44 +4,15 @@
 //! from the kernel's description. The address space stays tainted, because its hidden state may be
 //! wrong from here on.
 
+use std::ops::Range;
+
 use vma::{AddressSpace, Area, VmFlags, WholeVma};
 
 use super::{Expected, Mirror, file::File};
-use crate::record::{FileDesc, FileKind, MmId};
-
-/// The parsed line of `/proc/PID/maps`.
-struct Line<'t> {
-    start: usize,
-    end: usize,
-    offset: usize,
-    device: (u32, u32),
-    inode: u64,
-    name: &'t str,
-}
-
-impl<'t> Line<'t> {
-    fn parse(line: &'t str) -> Option<Self> {
-        let mut rest = line;
-        let mut field = || {
-            let (field, after) = rest.split_once(' ')?;
-            rest = after;
-            Some(field)
-        };
-        let (start, end) = field()?.split_once('-')?;
-        let _access = field()?;
-        let offset = usize::from_str_radix(field()?, 16).ok()?;
-        let (major, minor) = field()?.split_once(':')?;
-        let inode = field()?.parse().ok()?;
-        Some(Line {
-            start: usize::from_str_radix(start, 16).ok()?,
-            end: usize::from_str_radix(end, 16).ok()?,
-            offset,
-            device: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
-            inode,
-            name: rest.trim_start_matches(' '),
-        })
-    }
-}
+use crate::{
+    listing::Line,
+    record::{FileDesc, FileKind, MmId},
+};
 
 impl Mirror {
     /// Makes our side equal to the kernel's listing `maps`, with the flags that smaps shows.
@@ -55,10 +26,10 @@ impl Mirror {
         flags: &[(usize, VmFlags)],
     ) -> Result<(), Expected> {
         let mut kernel = Vec::new();
-        for text in maps.lines().filter(|line| !line.ends_with("[vsyscall]")) {
+        for text in maps.lines().filter(|line| !Line::is_vsyscall(line)) {
             let line = Line::parse(text).ok_or_else(|| format!("a line of maps, not {text:?}"))?;
-            let flags =
-                flags.iter().find(|(start, _)| *start == line.start).map(|&(_, flags)| flags);
+            let flags = flags.iter().find(|(start, _)| *start == line.range.start);
+            let flags = flags.map(|&(_, flags)| flags);
             kernel.push((line, flags.ok_or_else(|| format!("flags for the VMA at {text:?}"))?));
         }
         let files: Vec<Option<File>> = kernel.iter().map(|(line, _)| self.file_of(line)).collect();
@@ -68,7 +39,7 @@ impl Mirror {
         // A sealed VMA cannot be unmapped. If one differs, nothing is kept.
         let stays = |area: &Area<File>| {
             kernel.iter().any(|(line, flags)| {
-                (line.start, line.end, *flags) == (area.start, area.end, area.vma.flags)
+                line.range == (area.start..area.end) && *flags == area.vma.flags
             })
         };
         let stuck = |area: Area<File>| area.vma.flags.contains(VmFlags::SEALED) && !stays(&area);
@@ -87,15 +58,16 @@ impl Mirror {
             }
         }
         for ((line, flags), file) in kernel.iter().zip(files) {
-            if space.area_at(line.start).is_some() {
+            let Range { start, end } = line.range;
+            if space.area_at(start).is_some() {
                 continue;
             }
             let special = file.is_none() && !matches!(line.name, "" | "[heap]" | "[stack]");
             let whole = WholeVma {
-                start: line.start,
-                end: line.end,
+                start,
+                end,
                 flags: *flags,
-                pgoff: if file.is_some() { line.offset } else { line.start } / vma::PAGE_SIZE,
+                pgoff: if file.is_some() { line.offset } else { start } / vma::PAGE_SIZE,
                 file,
                 name: special.then(|| line.name.into()),
             };
@@ -109,14 +81,14 @@ impl Mirror {
 
     /// The file of a line: a known one, or a new one from the line's fields.
     fn file_of(&self, line: &Line<'_>) -> Option<File> {
-        if line.inode == 0 && line.device == (0, 0) {
+        if line.inode == 0 && line.dev == (0, 0) {
             return None;
         }
-        let known = self.files.values().find(|file| file.is(line.device, line.inode)).cloned();
+        let known = self.files.values().find(|file| file.is(line.dev, line.inode)).cloned();
         known.or_else(|| {
             Some(File::new(FileDesc {
                 id: 0,
-                dev: line.device,
+                dev: line.dev,
                 inode: line.inode,
                 kind: FileKind::Regular,
                 writable: true,
@@ -130,33 +102,19 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{InitialVma, Record};
+    use crate::mirror::Verdict;
 
     /// A sealed VMA cannot be unmapped, so a new address space takes over the whole listing.
     #[test]
     fn a_sealed_vma_that_differs_is_replaced() {
-        let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
-        let exec = Record::Exec {
-            mm: 1,
-            tid: 7,
-            vmas: 1,
-            brk: 0,
-            start_brk: 0,
-            start_stack: 0,
-            mmap_base: 0x7000_0000,
-            exe: "/x".into(),
-        };
         let flags: VmFlags = "rd,mr,mw,me,sl".parse().unwrap();
-        let vma = InitialVma { start: 0x1000, end: 0x4000, flags, pgoff: 1, file: 0, name: None };
-        for record in [exec, Record::Vma(vma)] {
-            mirror.apply(&record, || None).unwrap();
-        }
+        let mut mirror = Mirror::of_vmas(&[(0x1000..0x4000, flags)]);
         let space = " 00000000 00:00 0 ";
         let maps = format!("00001000-00002000 r--p{space}\n00002000-00004000 rw-p{space}\n");
-        assert_eq!(mirror.compare(1, &maps), Ok(crate::mirror::Verdict::Differs));
+        assert_eq!(mirror.compare(1, &maps), Ok(Verdict::Differs));
         let writable = (flags - VmFlags::SEALED) | VmFlags::WRITE;
         mirror.take_over(1, &maps, &[(0x1000, flags), (0x2000, writable)]).unwrap();
-        assert_eq!(mirror.compare(1, &maps), Ok(crate::mirror::Verdict::Agrees));
+        assert_eq!(mirror.compare(1, &maps), Ok(Verdict::Agrees));
         assert_eq!(mirror.finish().total.mismatches, 1);
     }
 }

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::{calls, follower::Follower, sys::pages, table::Space};
+use super::{calls, follower::Follower, sys::pages, tasks::Space};
 use crate::{
     observer::KernelVma,
     record::{Call, MmId, Op},
@@ -38,20 +38,7 @@ impl Changed {
             Op::Madvise if advice().is_some_and(|advice| !advice.changes_vmas()) => {
                 Changed::In([None, None, None])
             }
-            Op::Mmap
-            | Op::Munmap
-            | Op::Mprotect
-            | Op::PkeyMprotect
-            | Op::Brk
-            | Op::Madvise
-            | Op::Mremap
-            | Op::Mlock
-            | Op::Mlock2
-            | Op::Munlock
-            | Op::Mbind
-            | Op::SetMempolicyHomeNode
-            | Op::RemapFilePages
-            | Op::Mseal => {
+            op if op.takes_range() || matches!(op, Op::Mmap | Op::Brk | Op::Mremap) => {
                 let [first, second] = calls::places(call.op, &call.args, brk);
                 Changed::In([first, second, calls::chosen(call.op, &call.args, call.result)])
             }
@@ -120,33 +107,26 @@ mod tests {
 
     #[test]
     fn a_call_changes_its_ranges_and_the_place_of_its_result() {
-        let call = |op, args: [usize; 6], result| Call {
-            at: None,
-            stack: 0,
-            mm: 1,
-            tid: 1,
-            op,
-            args,
-            file: 0,
-            memory: None,
-            result,
-        };
-        let of = |op, args, result| Changed::by(&call(op, args, result), 0x5000);
-        let mmap = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], 0x7000);
-        assert_eq!(mmap, Changed::In([None, None, Some(Span::of(0x7000, 0x3000))]));
-        let failed = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], -12);
-        assert_eq!(failed, Changed::In([None, None, None]));
-        let grows = of(Op::Brk, [0x9000, 0, 0, 0, 0, 0], 0x9000);
-        assert_eq!(grows, Changed::In([Some(Span::of(0x5000, 0x4000)), None, None]));
-        let moves = of(Op::Mremap, [0x1000, 0x1000, 0x2000, 1, 0, 0], 0xb000);
-        assert_eq!(
-            moves,
-            Changed::In([Some(Span::of(0x1000, 0x2000)), None, Some(Span::of(0xb000, 0x2000))])
-        );
-        let advised = |advice| of(Op::Madvise, [0x1000, 0x1000, advice, 0, 0, 0], 0);
-        assert_eq!(advised(libc::MADV_DONTNEED as usize), Changed::In([None, None, None]));
-        let range = Changed::In([Some(Span::of(0x1000, 0x1000)), None, None]);
-        assert_eq!(advised(libc::MADV_DONTFORK as usize), range);
-        assert_eq!(of(Op::Mlockall, [1, 0, 0, 0, 0, 0], 0), Changed::Anywhere);
+        let span = |start, length| Some(Span::of(start, length));
+        let (drops, keeps) = (libc::MADV_DONTNEED as usize, libc::MADV_DONTFORK as usize);
+        for (op, args, result, expected) in [
+            (Op::Mmap, &[0, 0x3000, 3, 0x22][..], 0x7000, [None, None, span(0x7000, 0x3000)]),
+            (Op::Mmap, &[0, 0x3000, 3, 0x22], -12, [None, None, None]),
+            (Op::Brk, &[0x9000], 0x9000, [span(0x5000, 0x4000), None, None]),
+            (
+                Op::Mremap,
+                &[0x1000, 0x1000, 0x2000, 1],
+                0xb000,
+                [span(0x1000, 0x2000), None, span(0xb000, 0x2000)],
+            ),
+            (Op::Mseal, &[0x1000, 0x1000], 0, [span(0x1000, 0x1000), None, None]),
+            (Op::Madvise, &[0x1000, 0x1000, drops], 0, [None, None, None]),
+            (Op::Madvise, &[0x1000, 0x1000, keeps], 0, [span(0x1000, 0x1000), None, None]),
+        ] {
+            let changed = Changed::by(&Call::new(1, 1, op, args, result), 0x5000);
+            assert_eq!(changed, Changed::In(expected), "{op:?} {args:x?}");
+        }
+        let all = Call::new(1, 1, Op::Mlockall, &[1], 0);
+        assert_eq!(Changed::by(&all, 0x5000), Changed::Anywhere);
     }
 }

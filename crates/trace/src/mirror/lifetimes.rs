@@ -1,23 +1,24 @@
-//! Lives of maps: when each was mapped, and when it was unmapped.
+//! Lifetimes of maps: when each was mapped, and when it was unmapped.
 //!
 //! A map is what one mmap has mapped. Where a call unmaps or replaces a part of it, that part has
-//! ended, and the rest lives on. A map that moves keeps its age. What a fork has copied, the heap,
-//! and System V memory do not count.
+//! ended, and the rest lives on. A map that moves keeps its age. Copies by a fork, the heap, and
+//! System V memory do not count.
 //!
 //! Cost: a few steps in a B-tree for each mmap, munmap and mremap; 40 bytes for each map.
 
 use std::{collections::BTreeMap, ops::Range};
 
-use vma::PAGE_SIZE;
-
-use crate::record::{Call, Op, StackId};
+use crate::{
+    record::{Call, Op, StackId},
+    span::Span,
+};
 
 /// The maps of an address space, by their starts.
 #[derive(Debug, Default)]
-pub(super) struct Lives(BTreeMap<usize, Map>);
+pub(super) struct Lifetimes(BTreeMap<usize, LiveMap>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Map {
+struct LiveMap {
     end: usize,
     /// In nanoseconds since the run began.
     born: u64,
@@ -26,7 +27,7 @@ struct Map {
 
 /// A map, or a part of one, that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct EndedMap {
     pub(super) bytes: usize,
     /// The time since its call, in nanoseconds; `None` if it was mapped until the end.
     pub(super) lived: Option<u64>,
@@ -34,50 +35,44 @@ pub(super) struct Life {
     pub(super) stack: StackId,
 }
 
-fn pages(start: usize, length: usize) -> Range<usize> {
-    let length = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX & !4095);
-    start..start.saturating_add(length)
-}
-
-impl Lives {
+impl Lifetimes {
     /// A call has changed the address space. Returns what has ended by it.
-    pub(super) fn call(&mut self, call: &Call) -> Vec<Life> {
-        let Some(at) = call.at.filter(|_| !(-4095..0).contains(&call.result)) else {
-            return Vec::new();
-        };
+    pub(super) fn call(&mut self, call: &Call) -> Vec<EndedMap> {
+        let Some(at) = call.at.filter(|_| !call.failed()) else { return Vec::new() };
         let (args, result) = (call.args, call.result as usize);
         match call.op {
             Op::Mmap => {
-                let range = pages(result, args[1]);
+                let range = Span::of(result, args[1]).range();
                 let ended = self.end(range.clone(), at);
-                self.0.insert(range.start, Map { end: range.end, born: at, stack: call.stack });
+                self.0.insert(range.start, LiveMap { end: range.end, born: at, stack: call.stack });
                 ended
             }
-            Op::Munmap => self.end(pages(args[0], args[1]), at),
+            Op::Munmap => self.end(Span::of(args[0], args[1]).range(), at),
             Op::Mremap => {
-                let (old, new) = (pages(args[0], args[1]), pages(result, args[2]));
-                let first = self.cut(old.clone()).into_iter().next();
+                let [old, new] = [(args[0], args[1]), (result, args[2])]
+                    .map(|(start, length)| Span::of(start, length).range());
+                let first = self.cut(old).into_iter().next();
                 let ended = self.end(new.clone(), at);
                 let (born, stack) =
                     first.map_or((at, call.stack), |(_, map)| (map.born, map.stack));
-                self.0.insert(new.start, Map { end: new.end, born, stack });
+                self.0.insert(new.start, LiveMap { end: new.end, born, stack });
                 ended
             }
             _ => Vec::new(),
         }
     }
 
-    /// What is left when the address space ends.
-    pub(super) fn left(&self) -> impl Iterator<Item = Life> + '_ {
-        self.0.iter().map(|(start, map)| Life {
+    /// The maps that are left when the address space ends.
+    pub(super) fn left(&self) -> impl Iterator<Item = EndedMap> + '_ {
+        self.0.iter().map(|(start, map)| EndedMap {
             bytes: map.end - start,
             lived: None,
             stack: map.stack,
         })
     }
 
-    fn end(&mut self, range: Range<usize>, at: u64) -> Vec<Life> {
-        let life = |(bytes, map): (usize, Map)| Life {
+    fn end(&mut self, range: Range<usize>, at: u64) -> Vec<EndedMap> {
+        let life = |(bytes, map): (usize, LiveMap)| EndedMap {
             bytes,
             lived: Some(at.saturating_sub(map.born)),
             stack: map.stack,
@@ -86,7 +81,7 @@ impl Lives {
     }
 
     /// Removes a range. Returns the removed parts, each with the map that it was of.
-    fn cut(&mut self, range: Range<usize>) -> Vec<(usize, Map)> {
+    fn cut(&mut self, range: Range<usize>) -> Vec<(usize, LiveMap)> {
         let before = self.0.range(..range.start).next_back().map(|(&start, _)| start);
         let within = self.0.range(range.clone()).map(|(&start, _)| start);
         let starts: Vec<usize> = before.into_iter().chain(within).collect();
@@ -97,7 +92,7 @@ impl Lives {
             };
             self.0.remove(&start);
             if start < range.start {
-                self.0.insert(start, Map { end: range.start, ..map });
+                self.0.insert(start, LiveMap { end: range.start, ..map });
             }
             if range.end < map.end {
                 self.0.insert(range.end, map);
@@ -113,20 +108,17 @@ mod tests {
     use super::*;
 
     fn call(at: u64, op: Op, args: &[usize], result: isize) -> Call {
-        let mut all = [0; 6];
-        all[..args.len()].copy_from_slice(args);
-        let stack = at as StackId;
-        Call { at: Some(at), stack, mm: 1, tid: 1, op, args: all, file: 0, memory: None, result }
+        Call { at: Some(at), stack: at as StackId, ..Call::new(1, 1, op, args, result) }
     }
 
     const K: usize = 4096;
 
     #[test]
     fn parts_end_and_the_rest_lives_on() {
-        let mut lives = Lives::default();
+        let mut lives = Lifetimes::default();
         let mut does = |at, op, args: &[usize], result: usize| {
             let ended = lives.call(&call(at, op, args, result as isize));
-            let life = |one: Life| (one.bytes / K, one.lived.unwrap(), one.stack);
+            let life = |one: EndedMap| (one.bytes / K, one.lived.unwrap(), one.stack);
             ended.into_iter().map(life).collect::<Vec<_>>()
         };
         assert_eq!(does(1, Op::Mmap, &[0, 10 * K - 1], 100 * K), []);

@@ -17,8 +17,8 @@ use std::{
 use vma::VmFlags;
 
 use super::{
-    around::Changed,
     calls::CallKind,
+    neighbours::Changed,
     sys::{self, Tid, ptrace::Status},
     usage::{self, Faults},
     userfault::Watcher,
@@ -41,33 +41,40 @@ pub(super) struct Task {
     /// programs that cannot be followed.
     pub(super) space: Option<MmId>,
     /// Its current stage.
-    pub(super) stage: Stage,
+    pub(super) stage: TaskStage,
     /// The number of operations of other threads in a row for which it was stopped.
     pub(super) paused: u32,
     /// Used to copy its descriptors; opened when first needed.
     pub(super) pidfd: Option<OwnedFd>,
 }
 
+impl Task {
+    /// A thread that runs in this address space, if it is followed.
+    pub(super) fn new(space: Option<MmId>) -> Task {
+        Task { space, stage: TaskStage::Running, paused: 0, pidfd: None }
+    }
+}
+
 /// The stage of a thread in tracing.
-pub(super) enum Stage {
+pub(super) enum TaskStage {
     /// Its parent's event announced it, and its own first event is still missing.
     Fresh,
     /// It runs, or is stopped for a short time.
     Running,
     /// It is stopped at the entry of a call and waits for its turn.
-    Held(Call),
+    Held(PendingCall),
     /// Its call is in flight.
-    Flying(Flight),
+    Flying(CallInFlight),
 }
 
 /// A system call about to be made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct PendingCall {
     pub(super) kind: CallKind,
     pub(super) args: [usize; 6],
 }
 
-impl Call {
+impl PendingCall {
     /// Which memory call it is, if it is one.
     pub(super) fn memory(&self) -> Option<Op> {
         match self.kind {
@@ -78,12 +85,12 @@ impl Call {
 }
 
 /// A call in flight.
-pub(super) struct Flight {
-    pub(super) call: Call,
+pub(super) struct CallInFlight {
+    pub(super) call: PendingCall,
     /// The time at which the thread was resumed.
     pub(super) since: Instant,
     /// The data that was read at its entry.
-    pub(super) load: Load,
+    pub(super) load: EntryData,
     /// VMAs with which the call may race: another thread may make their first write.
     pub(super) exposed: Vec<Range<usize>>,
     /// The call stack of the thread; 0 if it is not recorded.
@@ -91,7 +98,7 @@ pub(super) struct Flight {
 }
 
 /// Data that is read at a call's entry and used at its exit.
-pub(super) enum Load {
+pub(super) enum EntryData {
     /// Nothing.
     None,
     /// mmap: a copy of the descriptor.
@@ -101,21 +108,21 @@ pub(super) enum Load {
     /// process_madvise: start and length of each range.
     Ranges(Vec<(usize, usize)>),
     /// execve and exit_group: the address space that it will end.
-    Image(Image),
+    EndingSpace(EndingSpace),
     /// A calibration call of the child.
     Calibration,
 }
 
 /// The address space that execve or exit_group is about to end.
-pub(super) struct Image {
+pub(super) struct EndingSpace {
     /// The other threads of the process.
     pub(super) siblings: BTreeSet<Tid>,
     /// The last listing, if no other process uses the address space.
-    pub(super) last: Option<Last>,
+    pub(super) last: Option<LastListing>,
 }
 
 /// The last listing of an address space.
-pub(super) struct Last {
+pub(super) struct LastListing {
     pub(super) text: String,
     pub(super) flags: Vec<(usize, VmFlags)>,
     pub(super) usage: Usage,
@@ -138,8 +145,8 @@ pub(super) struct Space {
     /// The start of the newest operation.
     pub(super) since: Instant,
     /// Its last listing, read at exit_group, until its last thread has ended.
-    pub(super) last: Option<Last>,
-    /// What the newest call has changed.
+    pub(super) last: Option<LastListing>,
+    /// The ranges that the newest call has changed.
     pub(super) changed: Changed,
     /// The number of calls since the beginning, for comparisons after every Nth.
     pub(super) calls: u64,

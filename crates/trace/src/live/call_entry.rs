@@ -12,15 +12,13 @@ use super::{
         self, Tid,
         ptrace::{self, Entry, Resume},
     },
-    table::{Call, Flight, Image, Load, Space, Stage},
+    tasks::{CallInFlight, EndingSpace, EntryData, PendingCall, Space, TaskStage},
     userfault,
 };
 use crate::{
     record::{Doubt, MmId, Op, StackId},
     span::Span,
 };
-
-const MAP_ANONYMOUS: usize = 0x20;
 
 impl Follower<'_> {
     /// The filter stopped a thread.
@@ -56,7 +54,7 @@ impl Follower<'_> {
             return self.run(tid);
         }
         let Some(kind) = calls::kind(entry.number) else { return self.run(tid) };
-        let mut call = Call { kind, args: entry.args };
+        let mut call = PendingCall { kind, args: entry.args };
         if ours {
             self.trace_clone(tid, entry.number, &mut call.args);
         }
@@ -70,10 +68,10 @@ impl Follower<'_> {
             }
             // A calibration call of the child, before it becomes the program.
             (CallKind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
-                self.take_off(tid, call, Load::Calibration, Vec::new(), 0);
+                self.take_off(tid, call, EntryData::Calibration, Vec::new(), 0);
             }
             (CallKind::Exec, None) => {
-                self.take_off(tid, call, Load::None, Vec::new(), 0);
+                self.take_off(tid, call, EntryData::None, Vec::new(), 0);
             }
             (_, None) => self.run(tid),
             (CallKind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => {
@@ -92,7 +90,7 @@ impl Follower<'_> {
                     || self.attached.as_ref().is_some_and(Attached::is_leaving);
                 if busy {
                     self.hurry = true;
-                    self.set_stage(tid, Stage::Held(call));
+                    self.set_stage(tid, TaskStage::Held(call));
                     if let Some(space) = self.spaces.get_mut(&mm) {
                         space.queue.push_back(tid);
                     }
@@ -118,7 +116,7 @@ impl Follower<'_> {
         }
     }
 
-    pub(super) fn set_stage(&mut self, tid: Tid, stage: Stage) {
+    pub(super) fn set_stage(&mut self, tid: Tid, stage: TaskStage) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.stage = stage;
         }
@@ -133,14 +131,14 @@ impl Follower<'_> {
         }
         while let Some(tid) = self.spaces.get_mut(&mm).and_then(|space| space.queue.pop_front()) {
             let Some(task) = self.tasks.get_mut(&tid) else { continue };
-            if let Stage::Held(call) = task.stage {
+            if let TaskStage::Held(call) = task.stage {
                 return self.begin(mm, tid, call);
             }
         }
     }
 
     /// Starts the operation of `tid`: gathers the state that its call depends on, and resumes it.
-    fn begin(&mut self, mm: MmId, tid: Tid, call: Call) {
+    fn begin(&mut self, mm: MmId, tid: Tid, call: PendingCall) {
         self.tell_growth(mm, None);
         self.tell_closed_watchers(mm, tid);
         self.tell_resident(mm, tid, &call);
@@ -149,16 +147,16 @@ impl Follower<'_> {
             CallKind::Memory(op) => self.prepare(mm, tid, op, &call.args),
             CallKind::Fork => {
                 self.tell_touches(mm, tid, Span::ALL);
-                Load::None
+                EntryData::None
             }
-            // What a call in flight does next would not be in the last listing.
+            // The last listing would not have the later effects of a call in flight.
             CallKind::Exit
                 if self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty()) =>
             {
-                Load::None
+                EntryData::None
             }
-            CallKind::Exec | CallKind::Exit => Load::Image(self.image(mm, tid)),
-            CallKind::Ring | CallKind::Ptrace => Load::None,
+            CallKind::Exec | CallKind::Exit => EntryData::EndingSpace(self.image(mm, tid)),
+            CallKind::Ring | CallKind::Ptrace => EntryData::None,
         };
         let alone = self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty());
         let mut exposed = Vec::new();
@@ -179,37 +177,37 @@ impl Follower<'_> {
     fn take_off(
         &mut self,
         tid: Tid,
-        call: Call,
-        load: Load,
+        call: PendingCall,
+        load: EntryData,
         exposed: Vec<Range<usize>>,
         stack: StackId,
     ) {
         let since = Instant::now();
-        self.set_stage(tid, Stage::Flying(Flight { call, since, load, exposed, stack }));
+        self.set_stage(tid, TaskStage::Flying(CallInFlight { call, since, load, exposed, stack }));
         self.timed = Some((tid, Instant::now()));
         self.resume(tid, Resume::ToSyscallExit);
     }
 
     /// Reports first writes in the call's reach, and reads the call's arguments in memory.
-    fn prepare(&mut self, mm: MmId, tid: Tid, op: Op, args: &[usize; 6]) -> Load {
+    fn prepare(&mut self, mm: MmId, tid: Tid, op: Op, args: &[usize; 6]) -> EntryData {
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         for place in calls::places(op, args, brk).into_iter().flatten() {
             self.tell_touches(mm, tid, place);
         }
         match op {
-            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
-                self.copy_descriptor(mm, tid, args[4] as RawFd).map_or(Load::None, Load::File)
-            }
+            Op::Mmap if args[3] as i32 & libc::MAP_ANONYMOUS == 0 => self
+                .copy_descriptor(mm, tid, args[4] as RawFd)
+                .map_or(EntryData::None, EntryData::File),
             Op::Mbind => {
                 // The first word of the node mask. A null mask has no bits.
                 let mask = if args[3] == 0 { Ok([0]) } else { sys::read_words::<1>(tid, args[3]) };
-                Load::Memory([mask.map_or(0, |[word]| word), 0, 0])
+                EntryData::Memory([mask.map_or(0, |[word]| word), 0, 0])
             }
             Op::Prctl if calls::sets_whole_map(args) => {
                 // Of struct prctl_mm_map, take the words that listings and brk depend on.
                 let map = sys::read_words::<7>(tid, args[2]);
-                map.map_or(Load::None, |[_, _, _, _, start_brk, brk, start_stack]| {
-                    Load::Memory([start_brk, brk, start_stack])
+                map.map_or(EntryData::None, |[_, _, _, _, start_brk, brk, start_stack]| {
+                    EntryData::Memory([start_brk, brk, start_stack])
                 })
             }
             Op::Ioctl => self.prepare_userfault(mm, tid, args),
@@ -218,9 +216,9 @@ impl Follower<'_> {
                 for &(start, length) in &ranges {
                     self.tell_touches(mm, tid, Span::of(start, length));
                 }
-                Load::Ranges(ranges)
+                EntryData::Ranges(ranges)
             }
-            _ => Load::None,
+            _ => EntryData::None,
         }
     }
 
@@ -249,7 +247,7 @@ impl Follower<'_> {
 
     /// The address space that an execve or exit_group is about to end. If no other process uses it,
     /// this is the time for its last listing.
-    fn image(&mut self, mm: MmId, tid: Tid) -> Image {
+    fn image(&mut self, mm: MmId, tid: Tid) -> EndingSpace {
         let users = self.spaces.get(&mm).map(|space| space.users.clone()).unwrap_or_default();
         let mut siblings = BTreeSet::new();
         if users.len() > 1
@@ -260,6 +258,6 @@ impl Follower<'_> {
         }
         let ends = users.iter().all(|user| *user == tid || siblings.contains(user));
         let last = if ends { self.last_listing(mm, tid) } else { None };
-        Image { siblings, last }
+        EndingSpace { siblings, last }
     }
 }

@@ -11,9 +11,9 @@ use super::{
     files::escape,
     follower::Follower,
     image::{self, Area},
-    peak::Next,
+    peak::Outlook,
     sys::{self, Tid, pages},
-    table::{Last, Space},
+    tasks::{LastListing, Space},
     usage,
 };
 use crate::{
@@ -104,12 +104,12 @@ impl Follower<'_> {
         }
     }
 
-    /// Reports the VMAs that had their first write, as far as a call at `around` can make them
+    /// Reports the VMAs that had their first write, as far as a call at `neighbours` can make them
     /// visible. Cost: one PAGEMAP_SCAN for each VMA without a known first write, or for many, one
     /// of the whole address space.
     ///
     /// A VMA may take its anon_vma from a neighbour at its first write. So these VMAs are checked:
-    /// those in and next to `around`; the neighbours of those that turn out to be unwritten,
+    /// those in and next to `neighbours`; the neighbours of those that turn out to be unwritten,
     /// because such a VMA may merge into the VMA that the call changes, and a first write to its
     /// other neighbour must be reported before; and the neighbours of those that turn out to be
     /// written, because their first write may have come first.
@@ -234,7 +234,7 @@ impl Follower<'_> {
     }
 
     /// The last listing of an address space in full, read while the address space still exists.
-    pub(super) fn last_listing(&mut self, mm: MmId, tid: Tid) -> Option<Last> {
+    pub(super) fn last_listing(&mut self, mm: MmId, tid: Tid) -> Option<LastListing> {
         let text = match self.read_settled(mm) {
             Ok(text) if text.is_empty() => return None,
             Ok(text) => text,
@@ -256,9 +256,9 @@ impl Follower<'_> {
         let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
         let vmas = usage::residency(&smaps);
         let usage = usage::read(tid, before, &vmas);
-        self.tell_peak(mm, tid, usage.resident() as usize, Next::Releases, Some(&vmas));
+        self.tell_peak(mm, tid, usage.resident() as usize, Outlook::Releases, Some(&vmas));
         let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();
-        Some(Last { text, flags, usage })
+        Some(LastListing { text, flags, usage })
     }
 
     fn lost_listing(&mut self, error: &io::Error) {

@@ -6,21 +6,21 @@ use vma::{MappedFile, VmFlags, Vma};
 
 use super::{Mirror, file::File};
 use crate::{
-    observer::{Code, CodeSource},
+    observer::{Code, CodeSource, Wanted},
     record::{FileId, MmId},
     report::Usage,
 };
 
 impl Mirror {
-    /// Private VMAs that overlap `around` or lie next to it, and that have not seen a first write.
-    pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
-    }
-
-    /// Those of [`untouched`](Self::untouched) that a thread may write to.
-    pub fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.ranges(mm, around, |vma| {
-            vma.is_private() && !vma.is_faulted() && vma.flags.contains(VmFlags::WRITE)
+    /// The VMAs that are wanted, and that overlap `neighbours` or lie next to it.
+    pub fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
+        self.vmas_near(mm, around, |vma| {
+            let untouched = vma.is_private() && !vma.is_faulted();
+            match wanted {
+                Wanted::Untouched => untouched,
+                Wanted::Touchable => untouched && vma.flags.contains(VmFlags::WRITE),
+                Wanted::Growing => vma.flags.contains(VmFlags::GROWSDOWN),
+            }
         })
     }
 
@@ -31,12 +31,7 @@ impl Mirror {
         Some(start..start.saturating_add(length))
     }
 
-    /// VMAs that grow downwards.
-    pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
-        self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))
-    }
-
-    pub(super) fn ranges(
+    pub(super) fn vmas_near(
         &self,
         mm: MmId,
         around: Range<usize>,
@@ -57,7 +52,7 @@ impl Mirror {
         Some(self.spaces.get_mut(&mm)?.size())
     }
 
-    /// What an address space used of the machine's memory.
+    /// The memory of the machine that an address space used.
     pub fn used(&mut self, mm: MmId, usage: Usage) {
         if let Some(mirrored) = self.spaces.get_mut(&mm) {
             mirrored.figures.stats.usage = usage;
@@ -83,19 +78,12 @@ impl Mirror {
         Some(Code { range, offset, source })
     }
 
-    /// The current path of the file at `addr`; empty if there is none.
-    pub fn path_at(&self, mm: MmId, addr: usize) -> String {
-        let Some(mirrored) = self.spaces.get(&mm) else { return String::new() };
+    /// The file behind the VMA at `addr`, and its current path; 0 and no path if there is none.
+    pub fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
+        let Some(mirrored) = self.spaces.get(&mm) else { return (0, String::new()) };
         let guard = mirrored.space.pin();
         let found = mirrored.space.find(&guard, addr).filter(|(range, _)| range.contains(&addr));
-        found.and_then(|(_, vma)| vma.file.as_ref().map(File::path)).unwrap_or_default()
-    }
-
-    /// The file behind the VMA at `addr`; 0 if there is none.
-    pub fn file_at(&self, mm: MmId, addr: usize) -> FileId {
-        let Some(mirrored) = self.spaces.get(&mm) else { return 0 };
-        let guard = mirrored.space.pin();
-        let found = mirrored.space.find(&guard, addr).filter(|(range, _)| range.contains(&addr));
-        found.and_then(|(_, vma)| vma.file.as_ref().map(File::id)).unwrap_or(0)
+        let file = found.and_then(|(_, vma)| vma.file.as_ref());
+        file.map_or((0, String::new()), |file| (file.id(), file.path()))
     }
 }

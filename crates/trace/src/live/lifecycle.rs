@@ -13,14 +13,15 @@ use super::{
     files::{self, Identity},
     follower::Follower,
     image::{self, Area},
+    inspect,
     sys::{
         self, Tid,
         ptrace::{self, Resume},
     },
-    table::{Flight, Last, Load, Space, Stage, Task},
-    watch,
+    tasks::{CallInFlight, EntryData, LastListing, Space, Task, TaskStage},
 };
 use crate::{
+    listing::Line,
     observer::Event,
     record::{FileKind, InitialVma, Listing, MmId, Record},
     span::Span,
@@ -32,8 +33,8 @@ impl Follower<'_> {
         let Ok(child) = ptrace::message(tid) else { return self.run(tid) };
         let child = child as Tid;
         let (space, flight) = match self.tasks.get_mut(&tid) {
-            Some(task) => match mem::replace(&mut task.stage, Stage::Running) {
-                Stage::Flying(flight) => (task.space, Some(flight)),
+            Some(task) => match mem::replace(&mut task.stage, TaskStage::Running) {
+                TaskStage::Flying(flight) => (task.space, Some(flight)),
                 other => {
                     task.stage = other;
                     (task.space, None)
@@ -41,7 +42,7 @@ impl Follower<'_> {
             },
             None => (None, None),
         };
-        let mut newborn = Task { space: None, stage: Stage::Fresh, paused: 0, pidfd: None };
+        let mut newborn = Task { stage: TaskStage::Fresh, ..Task::new(None) };
         if let Some(mm) = space {
             // The filter stops each clone that copies. So one that was not stopped shares.
             let told =
@@ -69,7 +70,7 @@ impl Follower<'_> {
         }
         let early = self.early.remove(&child);
         if early.is_some() {
-            newborn.stage = Stage::Running;
+            newborn.stage = TaskStage::Running;
         }
         self.tasks.insert(child, newborn);
         if let Some((_, signal)) = early {
@@ -119,17 +120,14 @@ impl Follower<'_> {
     /// another id, which it lost together with its siblings.
     pub(super) fn on_exec(&mut self, pid: Tid) {
         let former = ptrace::message(pid).map_or(pid, |former| former as Tid);
-        let mut task = self.tasks.remove(&former).unwrap_or(Task {
-            space: None,
-            stage: Stage::Running,
-            paused: 0,
-            pidfd: None,
-        });
+        let mut task = self.tasks.remove(&former).unwrap_or_else(|| Task::new(None));
         // A pidfd belongs to the thread's former id.
         task.pidfd = None;
         let old = task.space.take();
-        let image = match mem::replace(&mut task.stage, Stage::Running) {
-            Stage::Flying(Flight { load: Load::Image(image), .. }) => Some(image),
+        let image = match mem::replace(&mut task.stage, TaskStage::Running) {
+            TaskStage::Flying(CallInFlight { load: EntryData::EndingSpace(image), .. }) => {
+                Some(image)
+            }
             _ => None,
         };
         let (siblings, last) = image.map_or((BTreeSet::new(), None), |i| (i.siblings, i.last));
@@ -221,7 +219,7 @@ impl Follower<'_> {
         self.last_mm += 1;
         let mm = self.last_mm;
         let vsyscall =
-            self.tell_image(mm, pid, &areas, Heads { marks, brk, mmap_base, exe, space });
+            self.tell_image(mm, pid, &areas, ImageHead { marks, brk, mmap_base, exe, space });
         if let Some(line) = vsyscall {
             self.observer.record(Record::Vsyscall(line), None);
         }
@@ -230,9 +228,15 @@ impl Follower<'_> {
 
     /// Reports a new image: the address space, its files, its VMAs. Returns the line of the
     /// vsyscall page.
-    fn tell_image(&mut self, mm: MmId, tid: Tid, areas: &[Area], heads: Heads) -> Option<String> {
-        let Heads { marks, brk, mmap_base, exe, space } = heads;
-        let text = watch::read_text(&space);
+    fn tell_image(
+        &mut self,
+        mm: MmId,
+        tid: Tid,
+        areas: &[Area],
+        heads: ImageHead,
+    ) -> Option<String> {
+        let ImageHead { marks, brk, mmap_base, exe, space } = heads;
+        let text = inspect::read_text(&space);
         self.spaces.insert(mm, space);
         self.observer.record(
             Record::Exec {
@@ -273,22 +277,22 @@ impl Follower<'_> {
             };
             self.observer.record(Record::Vma(vma), None);
         }
-        text.ok()?.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
+        text.ok()?.lines().last().filter(|line| Line::is_vsyscall(line)).map(str::to_owned)
     }
 
     /// A thread is about to end. Its memory still exists.
     pub(super) fn on_dying(&mut self, tid: Tid) {
         let (space, stage) = match self.tasks.get_mut(&tid) {
-            Some(task) => (task.space, mem::replace(&mut task.stage, Stage::Running)),
-            None => (None, Stage::Running),
+            Some(task) => (task.space, mem::replace(&mut task.stage, TaskStage::Running)),
+            None => (None, TaskStage::Running),
         };
         if let Some(mm) = space {
             let mut last = None;
-            if let Stage::Flying(flight) = stage {
+            if let TaskStage::Flying(flight) = stage {
                 match flight.load {
                     // exit_group; or execve failed after its point of no return, and the old memory
                     // has ended already.
-                    Load::Image(image) => last = image.last,
+                    EntryData::EndingSpace(image) => last = image.last,
                     _ => self.tell_killed(mm, tid, flight),
                 }
             }
@@ -325,7 +329,7 @@ impl Follower<'_> {
 
     /// Reports a call in which a thread was killed. The result register holds its result: -ENOSYS
     /// if the call never began.
-    fn tell_killed(&mut self, mm: MmId, tid: Tid, flight: Flight) {
+    fn tell_killed(&mut self, mm: MmId, tid: Tid, flight: CallInFlight) {
         if !matches!(flight.call.kind, CallKind::Memory(_)) {
             return;
         }
@@ -369,9 +373,9 @@ impl Follower<'_> {
         }
     }
 
-    pub(super) fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
+    pub(super) fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<LastListing>) {
         match last {
-            Some(Last { text, flags, usage }) => {
+            Some(LastListing { text, flags, usage }) => {
                 self.observer.event(Event::Used { mm, usage });
                 let lines = text.lines().map(str::to_owned).collect();
                 let listing = Listing { mm, tid: tid as u32, exec, lines, flags };
@@ -393,8 +397,8 @@ impl Follower<'_> {
 }
 
 /// The first facts that [`Follower::tell_image`] reports.
-struct Heads {
-    marks: image::Marks,
+struct ImageHead {
+    marks: image::SegmentStarts,
     /// The end of the heap.
     brk: usize,
     mmap_base: usize,
