@@ -3,7 +3,7 @@
 
 use crate::cpu::area;
 use crate::machine::Kernel;
-use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
+use ::grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{IrqOff, Irqs, MAX_CPUS};
 
 static SHARED: Shared = Shared::new();

@@ -14,7 +14,7 @@ mod newc;
 mod fake_qemu;
 
 use fake_qemu::{FIND, directory, dynamic, elf, executable, samara};
-use newc::{Entries, Entry, Malformed};
+use newc::{ArchiveEntry, Entries, Malformed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
@@ -69,7 +69,8 @@ fn the_kernel_gets_the_program_and_its_files() {
         for value in [0, b'0', b'7', b'f', b'g', 255] {
             let mut damaged = archive.clone();
             damaged[at] = value;
-            let length = |entry: Result<Entry<'_>, _>| entry.map_or(0, |entry| entry.data.len());
+            let length =
+                |entry: Result<ArchiveEntry<'_>, _>| entry.map_or(0, |entry| entry.data.len());
             assert!(Entries::new(&damaged).map(length).sum::<usize>() <= archive.len());
         }
     }

@@ -4,7 +4,7 @@
 use crate::frames;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
+use grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{Asid, CpuId, CpuSet, Cpus, Flush, Frame, IrqOff, Irqs, Memory, PhysAddr, Step, Tlb};
 use x86_64::instructions::interrupts;
 use x86_64::registers::control::{Cr3, Cr3Flags, Cr4, Cr4Flags};

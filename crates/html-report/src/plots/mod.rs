@@ -126,8 +126,8 @@ fn series(rows: &[&Row], mut x: impl FnMut(&Row) -> f64) -> Vec<Series> {
     all
 }
 
-/// The plot of the rows of a run, if there are any: see [`Results::best`]. `x` is the axis, `at` the
-/// place of a row on it.
+/// The plot of the rows of a run, if there are any: see [`Results::best`]. `x` is the axis, `at`
+/// the place of a row on it.
 fn drawn(
     results: &Results,
     best: Option<(usize, Vec<&Row>)>,
