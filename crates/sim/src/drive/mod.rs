@@ -4,6 +4,7 @@
 //! all CPUs on one host thread, and picks the next one from a seed at each step, so a failure can
 //! be replayed. [`explore()`] tries many seeds.
 
+mod again;
 mod explore;
 mod seeded;
 mod threads;
@@ -65,7 +66,7 @@ impl From<Box<Report>> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(seed) = self.seed {
-            writeln!(f, "with seed {seed} (SAMARA_SEED={seed} replays it):")?;
+            writeln!(f, "with seed {seed} ({}):", again::Again(seed))?;
         }
         match &self.cause {
             Cause::Violation(report) => write!(f, "{report}"),
