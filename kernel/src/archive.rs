@@ -4,8 +4,8 @@
 //! byte. All other entries are the files of the root file system. Its memory is neither heap nor
 //! frames, and the kernel maps it read-only. So its bytes stay as they are while the kernel runs.
 
+use crate::cpio::{ArchiveEntry, Entries, Malformed};
 use crate::layout::direct;
-use crate::newc::{ArchiveEntry, Entries, Malformed};
 use alloc::vec::Vec;
 use core::{ptr, slice};
 use machine::PhysRange;

@@ -6,11 +6,11 @@
 //! the instructions of CPUs that wait count as work.
 
 use crate::cpu::area::total;
-use crate::fair::PhaseFair;
+use crate::fair_lock::PhaseFair;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::{host, set_tick};
-use crate::{clock, layout, println, space, turns};
+use crate::{clock, icount, layout, println, space};
 use alloc::format;
 use alloc::vec::Vec;
 use core::arch::x86_64::_rdtsc;
@@ -20,7 +20,7 @@ use workloads::{Error, Experiment, KernelHalf, Lab, OpCost, Scale};
 
 /// Counts of the PIT in two turns: the medium length first, then shorter and longer turns, to show
 /// that the result does not depend on it.
-const TURNS: [u8; 3] = [turns::MEDIUM, 2, 32];
+const TURNS: [u8; 3] = [icount::MEDIUM, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
 
@@ -56,15 +56,15 @@ impl Bench<'_> {
         };
         let mut report = Report::default();
         for (at, counts) in TURNS.into_iter().enumerate() {
-            let how = format!("turns of {}", turns::take(counts));
+            let how = format!("turns of {}", icount::take(counts));
             let cpus = if at == 0 { self.cpus } else { &self.cpus[self.cpus.len() - 1..] };
             for cpus in cpus {
-                let turns = turns::measure(*cpus);
+                let turns = icount::measure(*cpus);
                 let row = Row::new(experiment.name, &how, "QEMU", *cpus, 0);
                 report.rows.push(row.with("instructions of a turn", turns.length, ""));
                 report.rows.push(row.with("largest share of a CPU", turns.largest_share, ""));
             }
-            report.merge(self.with_lab(turns::instructions, cpus, |lab| work(lab, &how))?);
+            report.merge(self.with_lab(icount::instructions, cpus, |lab| work(lab, &how))?);
         }
         Ok(report)
     }

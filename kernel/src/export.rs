@@ -9,7 +9,7 @@
 
 use crate::channel::{self, MessageKind};
 use crate::errno::Errno;
-use crate::file::node::{Node, NodeKind};
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::{self, tree};
 use crate::lock::lock;
 use crate::println;
@@ -37,7 +37,7 @@ pub(crate) fn start() -> Result<(), Errno> {
 
 /// A folder of the walk: its length of the path, and the name at which the walk is.
 struct Level {
-    folder: Arc<Node>,
+    folder: Arc<Inode>,
     path: usize,
     name: Option<Vec<u8>>,
 }
@@ -48,7 +48,7 @@ struct Level {
 /// The cause, for people. The archive has no end then.
 pub(crate) fn send() -> Result<(), String> {
     let top = tree::root().child(FOLDER.as_bytes()).ok().flatten();
-    let top = top.filter(|top| matches!(top.kind, NodeKind::Folder(_)));
+    let top = top.filter(|top| matches!(top.kind, InodeKind::Folder(_)));
     let top = top.ok_or_else(|| format!("/{FOLDER} is no folder any more"))?;
     let mut pieces = Pieces::new()?;
     let mut path = Vec::new();
@@ -70,16 +70,16 @@ pub(crate) fn send() -> Result<(), String> {
             return Err(format!("a path below /{FOLDER} has more than {PATH_MAX} bytes"));
         }
         match &node.kind {
-            NodeKind::Folder(_) => {
+            InodeKind::Folder(_) => {
                 pieces.entry(&path, node.mode(), 0, None);
                 levels.try_reserve(1).map_err(|_| NO_MEMORY)?;
                 levels.push(Level { path: path.len(), folder: node, name: None });
             }
-            NodeKind::Link(target) => {
+            InodeKind::Link(target) => {
                 pieces.entry(&path, node.mode(), target.len() as u32, None);
                 pieces.data(target);
             }
-            NodeKind::File(memory) => {
+            InodeKind::File(memory) => {
                 // Relaxed: no program runs any more, and this CPU alone walks. A file of several
                 // links has none after it was sent, which says so at the next one. Nothing else
                 // asks for the number of links again.
@@ -109,8 +109,8 @@ const NO_MEMORY: &str = "no memory for the walk: give the machine more (--memory
 
 impl Level {
     /// The entry after the current name.
-    fn next(&self) -> Option<(Vec<u8>, Arc<Node>)> {
-        let NodeKind::Folder(folder) = &self.folder.kind else { return None };
+    fn next(&self) -> Option<(Vec<u8>, Arc<Inode>)> {
+        let InodeKind::Folder(folder) = &self.folder.kind else { return None };
         let folder = lock(folder);
         let after = self.name.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let (name, entry) = folder.entries.range::<[u8], _>((after, Bound::Unbounded)).next()?;

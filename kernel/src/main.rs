@@ -15,7 +15,7 @@
 //! | `smp` | the start of the CPUs, and the programs that they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | the commands: `test`, `bench`, `run` |
-//! | `archive`, `newc` | the files that the loader brings, and their format |
+//! | `archive`, `cpio` | the files that the loader brings, and their format |
 //! | `run`, `stats` | runs a program of the archive; what programs did |
 //! | `task` | processes and threads, the queues of ready threads, timers, signals |
 //! | `load` | ELF files, and the stack of a new program |
@@ -25,7 +25,7 @@
 //! | `file`, `path` | files in memory |
 //! | `export` | files for the host, when the last program has ended |
 //! | `random` | random numbers |
-//! | `fair` | the lock of the experiments' baselines |
+//! | `fair_lock` | the lock of the experiments' baselines |
 //! | `channel`, `input` | a device to and from the host: output of programs; standard input |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 //!
@@ -76,11 +76,13 @@ mod bench;
 #[cfg(target_arch = "x86_64")]
 mod call;
 #[cfg(target_arch = "x86_64")]
+mod cpio;
+#[cfg(target_arch = "x86_64")]
 mod errno;
 #[cfg(target_arch = "x86_64")]
 mod export;
 #[cfg(target_arch = "x86_64")]
-mod fair;
+mod fair_lock;
 #[cfg(target_arch = "x86_64")]
 mod file;
 #[cfg(target_arch = "x86_64")]
@@ -91,8 +93,6 @@ mod input;
 mod load;
 #[cfg(target_arch = "x86_64")]
 mod lock;
-#[cfg(target_arch = "x86_64")]
-mod newc;
 #[cfg(target_arch = "x86_64")]
 mod path;
 #[cfg(target_arch = "x86_64")]
@@ -105,7 +105,7 @@ mod stats;
 mod task;
 
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{apic, turns, user};
+use crate::arch::{apic, icount, user};
 use crate::arch::{boot, features, irqchip, section, trap};
 use crate::boot::info::BootInfo;
 use crate::layout::direct;

@@ -5,7 +5,7 @@
 //! bounded by that many targets.
 
 use crate::errno::Errno;
-use crate::file::node::{Node, NodeKind};
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::tree;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ pub(crate) const NAME_MAX: usize = 255;
 #[derive(Clone)]
 pub(crate) struct Place {
     /// The current folder; none for the root.
-    pub(crate) folder: Option<Arc<Node>>,
+    pub(crate) folder: Option<Arc<Inode>>,
     pub(crate) umask: u32,
 }
 
@@ -32,7 +32,7 @@ impl Default for Place {
 
 impl Place {
     /// The current folder.
-    pub(crate) fn folder(&self) -> Arc<Node> {
+    pub(crate) fn folder(&self) -> Arc<Inode> {
         self.folder.clone().unwrap_or_else(|| Arc::clone(tree::root()))
     }
 }
@@ -40,7 +40,7 @@ impl Place {
 /// Where a walk starts.
 pub(crate) struct Start {
     /// For paths that begin with no slash.
-    pub(crate) folder: Arc<Node>,
+    pub(crate) folder: Arc<Inode>,
     /// The process that `/proc/self` means.
     pub(crate) pid: u32,
 }
@@ -48,11 +48,11 @@ pub(crate) struct Start {
 /// What a walk has found.
 pub(crate) struct Found {
     /// The folder of the last name.
-    pub(crate) parent: Arc<Node>,
+    pub(crate) parent: Arc<Inode>,
     /// The last name: empty for the root, or `.`, or `..`.
     pub(crate) name: Vec<u8>,
     /// The inode, if there is one.
-    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) node: Option<Arc<Inode>>,
     /// The path ends with a slash, so it can only mean a folder.
     pub(crate) folder: bool,
 }
@@ -62,7 +62,7 @@ impl Found {
     ///
     /// # Errors
     /// ENOENT.
-    pub(crate) fn node(self) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn node(self) -> Result<Arc<Inode>, Errno> {
         self.node.ok_or(Errno(ENOENT))
     }
 
@@ -76,7 +76,7 @@ impl Found {
 pub(crate) enum Target {
     Path(Vec<u8>),
     /// The inode itself (`/proc/PID/fd`).
-    Node(Arc<Node>),
+    Inode(Arc<Inode>),
 }
 
 impl Start {
@@ -104,7 +104,7 @@ impl Start {
             let last = rest[at..].iter().all(|byte| *byte == b'/');
             let folder = last && at < rest.len();
             let found =
-                |parent: Arc<Node>, node| Ok(Found { parent, name: name.to_vec(), node, folder });
+                |parent: Arc<Inode>, node| Ok(Found { parent, name: name.to_vec(), node, folder });
             match name {
                 b"" | b"." if last => return found(Arc::clone(&here), Some(here)),
                 b"." => continue,
@@ -140,7 +140,7 @@ impl Start {
                         at = 0;
                         continue;
                     }
-                    Target::Node(target) => node = target,
+                    Target::Inode(target) => node = target,
                 }
             }
             if !last {
@@ -171,11 +171,11 @@ impl Start {
     ///
     /// # Errors
     /// Those of [`walk`](Self::walk).
-    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<Arc<Inode>, Errno> {
         self.walk(path, follow)?.node()
     }
 
-    fn from(&self, path: &[u8]) -> Arc<Node> {
+    fn from(&self, path: &[u8]) -> Arc<Inode> {
         if path.starts_with(b"/") { Arc::clone(tree::root()) } else { Arc::clone(&self.folder) }
     }
 
@@ -183,10 +183,10 @@ impl Start {
     ///
     /// # Errors
     /// ENOENT: it leads to a process that has ended. ENOMEM.
-    pub(crate) fn target(&self, link: &Node) -> Result<Target, Errno> {
+    pub(crate) fn target(&self, link: &Inode) -> Result<Target, Errno> {
         match &link.kind {
-            NodeKind::Link(target) => Ok(Target::Path(join(target, b"")?)),
-            NodeKind::Proc(entry) => entry.target(self.pid),
+            InodeKind::Link(target) => Ok(Target::Path(join(target, b"")?)),
+            InodeKind::Proc(entry) => entry.target(self.pid),
             _ => Err(Errno(ENOENT)),
         }
     }

@@ -84,7 +84,7 @@ mod write_calls;
 mod alloc_calls;
 
 #[cfg(not(loom))]
-mod hold;
+mod lock;
 
 #[cfg(not(loom))]
 mod tree_calls;
@@ -95,8 +95,6 @@ mod rcu;
 #[cfg(not(loom))]
 mod cancel;
 #[cfg(not(loom))]
-mod counted;
-#[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
 mod entry;
@@ -104,12 +102,14 @@ mod entry;
 mod errno;
 #[cfg(not(loom))]
 mod queue;
+#[cfg(not(loom))]
+mod refcount;
 
 #[cfg(not(loom))]
 mod exports {
     pub use crate::alloc_calls::*;
     pub use crate::cursor::*;
-    pub use crate::hold::*;
+    pub use crate::lock::*;
     pub use crate::memory::*;
     pub use crate::rcu::*;
     pub use crate::read_calls::*;

@@ -3,7 +3,7 @@
 use crate::cancel::Uncancelled;
 use crate::engine::Guard;
 use crate::errno::{Errno, border, misuse, not_null};
-use crate::hold::Lock;
+use crate::lock::Lock;
 use crate::memory::{free_object, object};
 use crate::queue::{Callback, Periods, Queue, in_callback};
 use crate::rcu::{Rcu, samara_rcu};

@@ -90,7 +90,7 @@
 //! | `layout`, `node` | the sizes of nodes; nodes, and all loops over one: scalar, SIMD, NEON |
 //! | `descent` | paths: `seek` finds an entry with its range, `spot` steps from there, `partial` is a path without ranges, `unpack` serves iterators |
 //! | `iter`, `cursor`, `gap`, `diff` | iterators and their two ends, cursors, free ranges, differences |
-//! | `lock`, `writer` | the right to write; the writer, and in `compound` its transactions and merging stores |
+//! | `lock`, `writer` | the right to write; the writer, and in `transaction` its transactions and merging stores |
 //! | `write` | the kinds of writes, and why readers see each at once |
 //! | `share` | duplicates that share nodes |
 //! | `alloc` | where nodes come from: an allocator, or a `Pool` |
@@ -185,6 +185,7 @@ extern crate alloc as std_alloc;
 extern crate std;
 
 mod alloc;
+mod cold_path;
 pub mod cursor;
 mod descent;
 mod diff;
@@ -193,7 +194,6 @@ mod entry;
 mod erased;
 mod error;
 mod gap;
-mod hint;
 mod index;
 mod iter;
 mod layout;

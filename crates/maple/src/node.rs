@@ -4,7 +4,7 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | `few`, `prefetch`, `word`, `refs`, `link` | copies of a few words, prefetches, words of leaves, reference counts, tagged pointers |
+//! | `copy_words`, `prefetch`, `word`, `refs`, `link` | copies of a few words, prefetches, words of leaves, reference counts, tagged pointers |
 //! | `leaf`, `holes`, `inner` | the two kinds of nodes |
 //! | `follow` | from a link to its node |
 //! | `pack`, `reform` | the forms of leaves |
@@ -17,8 +17,8 @@
 //! Paths (`descent`) use nodes. Nodes know no paths.
 
 mod change;
+mod copy_words;
 mod edit;
-mod few;
 mod follow;
 mod holes;
 mod inner;
@@ -55,9 +55,9 @@ mod starts;
 pub(crate) mod word;
 
 pub(crate) use change::{Bound, Change, Run, words};
-pub(crate) use edit::{Edit, Fit};
 #[cfg(not(loom))]
-pub(crate) use few::copy_up;
+pub(crate) use copy_words::copy_up;
+pub(crate) use edit::{Edit, Fit};
 pub(crate) use follow::free_node;
 pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use job::{Job, Search};

@@ -1,6 +1,6 @@
 //! The tree: constructors, reads, and the ways to become its writer.
 
-mod alone;
+mod exclusive;
 mod root;
 
 pub(crate) use root::Core;

@@ -1,7 +1,7 @@
 //! The writer of a tree, and its operations.
 
-mod compound;
 mod read;
+mod transaction;
 
 use crate::Index;
 use crate::alloc::NodeAlloc;

@@ -2,7 +2,7 @@
 //! for those that are missing. A shell script is QEMU. The archive is read by the kernel's own
 //! reader.
 
-#[path = "../../../kernel/src/newc.rs"]
+#[path = "../../../kernel/src/cpio.rs"]
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod newc;
 

@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod patience;
 
-#[path = "../../../kernel/src/newc.rs"]
+#[path = "../../../kernel/src/cpio.rs"]
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod newc;
 

@@ -2,7 +2,7 @@
 
 use super::{Call, Outcome, Stop, fail, time};
 use crate::errno::Errno;
-use crate::file::setting;
+use crate::file::sysfs;
 use crate::futex::{self, Key};
 use crate::lock::lock;
 use crate::machine::Kernel;
@@ -218,7 +218,7 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
         4 | 38 => Ok(0),
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE
         41 if rest == [0; 3] => {
-            setting::forbid(call.space(), at != 0);
+            sysfs::forbid(call.space(), at != 0);
             Ok(0)
         }
         42 if at == 0 && rest == [0; 3] => {

@@ -11,13 +11,12 @@
 //! call that works for long does the same when its turn is over ([`Stop::Turn`]).
 
 mod capability;
-mod events;
+mod credentials;
 mod file;
-mod identity;
-mod lock;
+mod futex_pi;
 mod memory;
 mod misc;
-mod names;
+mod missing;
 mod process;
 mod schedule;
 mod shm;
@@ -26,6 +25,7 @@ pub(crate) mod strace;
 mod table;
 mod time;
 mod timers;
+mod userfault_events;
 mod wait;
 
 use crate::errno::Errno;
@@ -83,7 +83,7 @@ pub(crate) use time::{due, real_time, timespec, write_itimerspec};
 
 /// The name of a call, also of one that is not there.
 pub(crate) fn name(number: usize) -> Option<&'static str> {
-    table::find(number).map(|entry| entry.name()).or_else(|| names::missing(number))
+    table::find(number).map(|entry| entry.name()).or_else(|| missing::missing(number))
 }
 
 /// A call of a thread.

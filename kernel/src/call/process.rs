@@ -4,14 +4,14 @@ use super::time::SECOND;
 use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
-use crate::file::events::Events;
-use crate::file::setting;
+use crate::file::sysfs;
+use crate::file::userfault_events::Events;
 use crate::load::{self, Loaded};
 use crate::lock::lock;
 use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
-use crate::task::{Own, Process, Space, Thread, exit, run, shortage, signal, timer};
+use crate::task::{Own, Process, Space, Thread, exit, oom, run, signal, timer};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -202,7 +202,7 @@ fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
             }
             match fork_memory(call) {
                 Ok(space) => Forked { space: Arc::new(space), files },
-                Err(Errno(ENOMEM)) if shortage::is_passing() => return wait_for_memory(call),
+                Err(Errno(ENOMEM)) if oom::is_passing() => return wait_for_memory(call),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -213,7 +213,7 @@ fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
 }
 
 fn fork_memory(call: &Call<'_>) -> Result<Space, Errno> {
-    if shortage::is_near() {
+    if oom::is_near() {
         return Err(Errno(ENOMEM));
     }
     let space = call.space().fork(Tag::Assigned);
@@ -303,7 +303,7 @@ fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
-    setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
+    sysfs::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
     Ok((loaded, program))
 }
 
@@ -328,7 +328,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     let old = lock(&process.memory).replace(Memory::new(Arc::clone(&loaded.space)));
     // It is emptied before the new program begins.
     own.empties = old.and_then(|mut old| old.leave());
-    setting::apply(&loaded.space);
+    sysfs::apply(&loaded.space);
     exit::end_vfork(call.thread);
     process.make_first(call.thread);
     *lock(&process.name) = loaded.name;

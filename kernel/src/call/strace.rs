@@ -7,7 +7,7 @@
 //!
 //! Cost: one load for each call if there are no lines. Otherwise a line is one exit of the machine.
 
-use super::{Call, Outcome, Stop, names, table};
+use super::{Call, Outcome, Stop, missing, table};
 use crate::channel::{self, MessageKind};
 use crate::clock;
 use crate::errno::Errno;
@@ -125,7 +125,7 @@ pub(super) fn end(thread: &Thread, begun: Begun, outcome: &Outcome) {
 
 /// The name of a call, also of one that is not there.
 fn name_of_call(number: usize) -> Option<&'static str> {
-    super::name(number).or_else(|| names::missing(number))
+    super::name(number).or_else(|| missing::missing(number))
 }
 
 fn name_of(thread: &Thread) -> String {

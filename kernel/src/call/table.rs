@@ -1,14 +1,14 @@
 //! The calls by number.
 
-use super::file::attributes::{self, By};
 use super::file::transfer::Form;
+use super::file::xattr::{self, By};
 use super::{
-    Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, shm, signal,
-    time, timers, wait,
+    Call, Outcome, capability, credentials, file, memory, misc, missing, process, schedule, shm,
+    signal, time, timers, wait,
 };
 use crate::println;
 use crate::stats::CALLS;
-use crate::task::identity::IdKind;
+use crate::task::credentials::IdKind;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::*;
@@ -83,7 +83,7 @@ table! {
     __NR_dup3 "ddx" file::open::dup3,
     __NR_pipe "a" file::open::pipe,
     __NR_pipe2 "ax" file::open::pipe2,
-    __NR_userfaultfd "x" file::monitor::userfaultfd,
+    __NR_userfaultfd "x" file::userfaultfd::userfaultfd,
     __NR_memfd_create "px" file::open::memfd_create,
     __NR_umask "o" file::open::umask,
     __NR_fcntl "dda" file::control::fcntl,
@@ -200,22 +200,22 @@ table! {
     __NR_getsid "d" process::getsid,
     __NR_setsid "" process::setsid,
     __NR_set_tid_address "a" process::set_tid_address,
-    __NR_getuid "" |call| identity::get(call, IdKind::User, 0),
-    __NR_geteuid "" |call| identity::get(call, IdKind::User, 1),
-    __NR_getgid "" |call| identity::get(call, IdKind::Group, 0),
-    __NR_getegid "" |call| identity::get(call, IdKind::Group, 1),
-    __NR_getresuid "aaa" |call| identity::get_three(call, IdKind::User),
-    __NR_getresgid "aaa" |call| identity::get_three(call, IdKind::Group),
-    __NR_setuid "d" |call| identity::set(call, IdKind::User),
-    __NR_setgid "d" |call| identity::set(call, IdKind::Group),
-    __NR_setreuid "dd" |call| identity::set_two(call, IdKind::User),
-    __NR_setregid "dd" |call| identity::set_two(call, IdKind::Group),
-    __NR_setresuid "ddd" |call| identity::set_three(call, IdKind::User),
-    __NR_setresgid "ddd" |call| identity::set_three(call, IdKind::Group),
-    __NR_setfsuid "d" |call| identity::set_of_files(call, IdKind::User),
-    __NR_setfsgid "d" |call| identity::set_of_files(call, IdKind::Group),
-    __NR_getgroups "da" identity::getgroups,
-    __NR_setgroups "da" identity::setgroups,
+    __NR_getuid "" |call| credentials::get(call, IdKind::User, 0),
+    __NR_geteuid "" |call| credentials::get(call, IdKind::User, 1),
+    __NR_getgid "" |call| credentials::get(call, IdKind::Group, 0),
+    __NR_getegid "" |call| credentials::get(call, IdKind::Group, 1),
+    __NR_getresuid "aaa" |call| credentials::get_three(call, IdKind::User),
+    __NR_getresgid "aaa" |call| credentials::get_three(call, IdKind::Group),
+    __NR_setuid "d" |call| credentials::set(call, IdKind::User),
+    __NR_setgid "d" |call| credentials::set(call, IdKind::Group),
+    __NR_setreuid "dd" |call| credentials::set_two(call, IdKind::User),
+    __NR_setregid "dd" |call| credentials::set_two(call, IdKind::Group),
+    __NR_setresuid "ddd" |call| credentials::set_three(call, IdKind::User),
+    __NR_setresgid "ddd" |call| credentials::set_three(call, IdKind::Group),
+    __NR_setfsuid "d" |call| credentials::set_of_files(call, IdKind::User),
+    __NR_setfsgid "d" |call| credentials::set_of_files(call, IdKind::Group),
+    __NR_getgroups "da" credentials::getgroups,
+    __NR_setgroups "da" credentials::setgroups,
     __NR_getpriority "dd" schedule::getpriority,
     __NR_setpriority "ddd" schedule::setpriority,
     __NR_sched_getparam "da" schedule::sched_getparam,
@@ -244,18 +244,18 @@ table! {
     __NR_pkey_alloc "aa" memory::pkey_alloc,
     __NR_pkey_free "d" |_| super::fail(EINVAL),
     __NR_pkey_mprotect "anad" memory::pkey_mprotect,
-    __NR_getxattr "ppan" |call| attributes::get(call, By::Path),
-    __NR_lgetxattr "ppan" |call| attributes::get(call, By::Link),
-    __NR_fgetxattr "dpan" |call| attributes::get(call, By::Descriptor),
-    __NR_setxattr "ppanx" |call| attributes::set(call, By::Path),
-    __NR_lsetxattr "ppanx" |call| attributes::set(call, By::Link),
-    __NR_fsetxattr "dpanx" |call| attributes::set(call, By::Descriptor),
-    __NR_listxattr "pan" |call| attributes::list(call, By::Path),
-    __NR_llistxattr "pan" |call| attributes::list(call, By::Link),
-    __NR_flistxattr "dan" |call| attributes::list(call, By::Descriptor),
-    __NR_removexattr "pp" |call| attributes::get(call, By::Path),
-    __NR_lremovexattr "pp" |call| attributes::get(call, By::Link),
-    __NR_fremovexattr "dp" |call| attributes::get(call, By::Descriptor),
+    __NR_getxattr "ppan" |call| xattr::get(call, By::Path),
+    __NR_lgetxattr "ppan" |call| xattr::get(call, By::Link),
+    __NR_fgetxattr "dpan" |call| xattr::get(call, By::Descriptor),
+    __NR_setxattr "ppanx" |call| xattr::set(call, By::Path),
+    __NR_lsetxattr "ppanx" |call| xattr::set(call, By::Link),
+    __NR_fsetxattr "dpanx" |call| xattr::set(call, By::Descriptor),
+    __NR_listxattr "pan" |call| xattr::list(call, By::Path),
+    __NR_llistxattr "pan" |call| xattr::list(call, By::Link),
+    __NR_flistxattr "dan" |call| xattr::list(call, By::Descriptor),
+    __NR_removexattr "pp" |call| xattr::get(call, By::Path),
+    __NR_lremovexattr "pp" |call| xattr::get(call, By::Link),
+    __NR_fremovexattr "dp" |call| xattr::get(call, By::Descriptor),
     __NR_arch_prctl "xa" misc::arch_prctl,
     __NR_uname "a" misc::uname,
     __NR_getrandom "anx" misc::getrandom,
@@ -369,7 +369,7 @@ pub(super) fn complain(number: usize) {
     // Relaxed: at worst it is told twice.
     let first = TOLD.get(number).is_none_or(|told| !told.swap(true, Ordering::Relaxed));
     if first && !EXPECTED.contains(&(number as u32)) {
-        match names::missing(number) {
+        match missing::missing(number) {
             Some(name) => println!("samara: there is no call {name}: ENOSYS"),
             None => println!("samara: there is no call {number}: ENOSYS"),
         }

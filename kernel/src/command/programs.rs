@@ -7,9 +7,9 @@ use crate::call::strace;
 use crate::channel;
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
-use crate::file::setting;
+use crate::file::sysfs;
 use crate::machine::Kernel;
-use crate::{export, println, task, turns};
+use crate::{export, icount, println, task};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ fn waiting(words: &mut Words<'_>) -> Result<bool, String> {
     let Some(word) = words.setting("waiting") else { return Ok(false) };
     // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
     let shift = word.parse().ok().filter(|shift| (2..=6).contains(shift));
-    turns::count_waiting(shift.ok_or_else(|| format!("waiting={word}: 2 to 6"))?);
+    icount::count_waiting(shift.ok_or_else(|| format!("waiting={word}: 2 to 6"))?);
     Ok(true)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
     }
     if let Some(word) = words.setting("huge") {
         let cause = || format!("huge={word}: always, madvise or never");
-        setting::set_huge_pages(word).map_err(|_| cause())?;
+        sysfs::set_huge_pages(word).map_err(|_| cause())?;
     }
     match words.setting("strace") {
         None => {}
@@ -91,7 +91,7 @@ pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
         Some(other) => return Err(format!("strace={other}: people or json")),
     }
     if waiting(&mut words)? {
-        turns::take(turns::MEDIUM);
+        icount::take(icount::MEDIUM);
     }
     let out = words.flag("out");
     words.names_of(&[])?;

@@ -35,7 +35,7 @@
 //! [`WATCHERS`] watch the same epoll; Linux bounds the paths of each length instead.
 
 use super::budget::Charge;
-use super::node::NodeKind;
+use super::inode::InodeKind;
 use super::open::Open;
 use super::ready::{Changed, READABLE, number};
 use crate::errno::Errno;
@@ -181,7 +181,7 @@ impl Epoll {
         let changed = open.changed().ok_or(Errno(EPERM))?;
         let (key, armed) = ((open.owner(), fd), armed(wanted));
         let (mut epoll, mut _nesting) = (None, None);
-        if let NodeKind::Epoll(nested) = &open.node.kind {
+        if let InodeKind::Epoll(nested) = &open.node.kind {
             _nesting = Some(lock(&NESTING));
             epoll = Some(Arc::clone(nested));
             if 1 + self.changed.levels(LEVELS) + nested.depth(self, LEVELS) > LEVELS {

@@ -6,23 +6,23 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `node` | inodes |
+//! | `inode` | inodes |
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
-//! | `image` | files that are executed and not written, or the reverse |
+//! | `deny_write` | files that are executed and not written, or the reverse |
 //! | `ready` | how files tell that they are ready |
 //! | `pipe` | pipes |
 //! | `pidfd` | descriptors of processes |
 //! | `epoll` | sets of files that are watched |
 //! | `eventfd`, `timerfd` | counters and timers with a descriptor |
 //! | `socket` | sockets of the family AF_UNIX |
-//! | `listing` | the entries of a folder |
+//! | `dirents` | the entries of a folder |
 //! | `locks` | advisory locks |
-//! | `monitor` | userfaultfd |
-//! | `events` | its events: forks, moves and unmappings of which a monitor reads |
+//! | `userfaultfd` | userfaultfd |
+//! | `userfault_events` | its events: forks, moves and unmappings of which a monitor reads |
 //! | `proc` | `/proc` |
-//! | `setting` | the settings of huge pages under `/sys` |
-//! | `start` | the tree at the start: `/dev`, `/sys`, the archive |
+//! | `sysfs` | the settings of huge pages under `/sys` |
+//! | `initial_tree` | the tree at the start: `/dev`, `/sys`, the archive |
 //! | `budget` | the heap that all these may use |
 //!
 //! # Locks
@@ -37,24 +37,24 @@
 //! epoll, and so on. The look at what a file is ready for happens with none of them held.
 
 mod budget;
+pub(crate) mod deny_write;
+mod dirents;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
-pub(crate) mod events;
-pub(crate) mod image;
-mod listing;
+mod initial_tree;
+pub(crate) mod inode;
 pub(crate) mod locks;
-pub(crate) mod monitor;
-pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod pidfd;
 pub(crate) mod pipe;
 pub(crate) mod proc;
 pub(crate) mod ready;
-pub(crate) mod setting;
 pub(crate) mod socket;
-mod start;
+pub(crate) mod sysfs;
 pub(crate) mod timerfd;
 pub(crate) mod tree;
+pub(crate) mod userfault_events;
+pub(crate) mod userfaultfd;
 
 use crate::errno::Errno;
 use crate::input;
@@ -63,15 +63,15 @@ use crate::machine::Kernel;
 use crate::path::{Place, Start};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use image::Image;
+use deny_write::Image;
+use inode::InodeKind;
 use linux_raw_sys::errno::{EACCES, EBADF, EMFILE, ENOENT, ENOMEM};
 use locks::LockScope;
 use mm::{Shared, Shmem};
-use node::NodeKind;
 use open::{Mode, Open};
 use spin::mutex::SpinMutex;
 
-pub(crate) use start::{add, start};
+pub(crate) use initial_tree::{add, start};
 
 /// The most descriptors of a process (RLIMIT_NOFILE).
 pub(crate) const DESCRIPTORS: usize = 1024;
@@ -273,7 +273,7 @@ pub(crate) fn program(path: &[u8], place: &Place, pid: u32) -> Result<Executable
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
     match &node.kind {
-        NodeKind::File(memory) if node.mode() & 0o111 != 0 => {
+        InodeKind::File(memory) if node.mode() & 0o111 != 0 => {
             let path = found.parent.path(Some(&found.name)).unwrap_or_default();
             let memory = memory.clone();
             Ok(Executable { memory, path, image: Image::new(node)? })

@@ -5,10 +5,10 @@
 //! inode take its `writing`, too: an append finds the end and writes there as one step.
 
 use super::budget::Charge;
-use super::image::Writer;
-use super::listing::Listing;
+use super::deny_write::Writer;
+use super::dirents::Listing;
+use super::inode::{CHANGED, Device, Inode, InodeKind, READ, WRITTEN};
 use super::locks::LockScope;
-use super::node::{CHANGED, Device, Node, NodeKind, READ, WRITTEN};
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
 use crate::channel;
@@ -52,11 +52,11 @@ impl Mode {
 }
 
 /// A name in a folder.
-type Location = Option<(Arc<Node>, Vec<u8>)>;
+type Location = Option<(Arc<Inode>, Vec<u8>)>;
 
 /// An open description.
 pub(crate) struct Open {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<Inode>,
     pub(crate) mode: Mode,
     /// Flags as in open(2), without the access mode: some change.
     flags: AtomicU32,
@@ -84,21 +84,21 @@ impl Open {
     /// # Errors
     /// ENFILE: no budget. Those of `/proc`. ENXIO. ETXTBSY.
     pub(crate) fn new(
-        node: Arc<Node>,
+        node: Arc<Inode>,
         location: Location,
         mode: Mode,
         flags: u32,
     ) -> Result<Arc<Open>, Errno> {
         let content = match &node.kind {
             _ if mode.path => Content::None,
-            NodeKind::Proc(entry) => entry.open(mode)?,
-            NodeKind::Link(_) | NodeKind::Name(_) => return Err(Errno(ENXIO)),
+            InodeKind::Proc(entry) => entry.open(mode)?,
+            InodeKind::Link(_) | InodeKind::Name(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
-            NodeKind::Event(_)
-            | NodeKind::Timer(_)
-            | NodeKind::Epoll(_)
-            | NodeKind::Socket(_)
-            | NodeKind::Process(_)
+            InodeKind::Event(_)
+            | InodeKind::Timer(_)
+            | InodeKind::Epoll(_)
+            | InodeKind::Socket(_)
+            | InodeKind::Process(_)
                 if location.is_some() =>
             {
                 return Err(Errno(ENXIO));
@@ -110,7 +110,7 @@ impl Open {
         let counts = mode.write && location.is_some();
         let writer = if counts { Writer::new(&node)? } else { None };
         let mut other_before = None;
-        if let (NodeKind::Pipe(pipe), false) = (&node.kind, mode.path) {
+        if let (InodeKind::Pipe(pipe), false) = (&node.kind, mode.path) {
             // One with a name that has no reader.
             let waits_not = location.is_some() && flags & O_NONBLOCK != 0 && !mode.read;
             if waits_not && !pipe.ready().readers {
@@ -141,7 +141,7 @@ impl Open {
     /// # Errors
     /// ENFILE, ENOMEM.
     pub(crate) fn pipe(flags: u32) -> Result<[Arc<Open>; 2], Errno> {
-        let node = Node::new(NodeKind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
+        let node = Inode::new(InodeKind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
         let end = |mode| Open::new(Arc::clone(&node), None, mode, flags);
         Ok([end(Mode::READ)?, end(Mode::WRITE)?])
     }
@@ -162,33 +162,33 @@ impl Open {
 
     /// The pipe, if it is one.
     pub(crate) fn pipe_of(&self) -> Option<&Arc<Pipe>> {
-        if let NodeKind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
+        if let InodeKind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
     }
 
     /// The memory of a regular file.
     pub(crate) fn memory(&self) -> Option<&Shared<Shmem<Kernel>>> {
-        if let NodeKind::File(memory) = &self.node.kind { Some(memory) } else { None }
+        if let InodeKind::File(memory) = &self.node.kind { Some(memory) } else { None }
     }
 
     /// Whether it has a position that can be set.
     pub(crate) fn is_seekable(&self) -> bool {
         !matches!(
             self.node.kind,
-            NodeKind::Pipe(_)
-                | NodeKind::Monitor(_)
-                | NodeKind::Event(_)
-                | NodeKind::Timer(_)
-                | NodeKind::Epoll(_)
-                | NodeKind::Socket(_)
-                | NodeKind::Process(_)
-                | NodeKind::Device(Device::Console | Device::Errors)
-                | NodeKind::Link(_)
+            InodeKind::Pipe(_)
+                | InodeKind::Monitor(_)
+                | InodeKind::Event(_)
+                | InodeKind::Timer(_)
+                | InodeKind::Epoll(_)
+                | InodeKind::Socket(_)
+                | InodeKind::Process(_)
+                | InodeKind::Device(Device::Console | Device::Errors)
+                | InodeKind::Link(_)
         )
     }
 
     /// Whether it is one of those whose position is always 0.
     pub(crate) fn is_placeless(&self) -> bool {
-        matches!(self.node.kind, NodeKind::Event(_) | NodeKind::Timer(_) | NodeKind::Epoll(_))
+        matches!(self.node.kind, InodeKind::Event(_) | InodeKind::Timer(_) | InodeKind::Epoll(_))
     }
 
     /// The path, for `/proc/PID/fd`.
@@ -201,24 +201,24 @@ impl Open {
             path => Ok(path.unwrap_or_else(|_| otherwise.into())),
         };
         Ok(match (&self.location, &self.node.kind) {
-            (_, NodeKind::Folder(_)) => known(self.node.path(None), b"(deleted)")?,
+            (_, InodeKind::Folder(_)) => known(self.node.path(None), b"(deleted)")?,
             (Some((folder, name)), _) => {
                 let mut path = known(folder.path(Some(name)), b"")?;
                 let there = folder.child(name).ok().flatten();
-                let same = |there: &Arc<Node>| there.number == self.node.number;
+                let same = |there: &Arc<Inode>| there.number == self.node.number;
                 if !there.as_ref().is_some_and(same) {
                     path.extend_from_slice(b" (deleted)");
                 }
                 path
             }
-            (None, NodeKind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
-            (None, NodeKind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
-            (None, NodeKind::Event(_)) => b"anon_inode:[eventfd]".into(),
-            (None, NodeKind::Timer(_)) => b"anon_inode:[timerfd]".into(),
-            (None, NodeKind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
-            (None, NodeKind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
-            (None, NodeKind::Process(_)) => b"anon_inode:[pidfd]".into(),
-            (None, NodeKind::File(memory)) => {
+            (None, InodeKind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
+            (None, InodeKind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
+            (None, InodeKind::Event(_)) => b"anon_inode:[eventfd]".into(),
+            (None, InodeKind::Timer(_)) => b"anon_inode:[timerfd]".into(),
+            (None, InodeKind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
+            (None, InodeKind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
+            (None, InodeKind::Process(_)) => b"anon_inode:[pidfd]".into(),
+            (None, InodeKind::File(memory)) => {
                 let mut path = alloc::string::String::new();
                 // Writing to a string does not fail.
                 let _ = mm::Object::write_path(&**memory, &mut path);
@@ -234,11 +234,11 @@ impl Open {
     /// ENODEV: it cannot be mapped. ENOMEM.
     pub(crate) fn backing(&self) -> Result<Option<Backing<Kernel>>, Errno> {
         match &self.node.kind {
-            NodeKind::File(memory) => {
+            InodeKind::File(memory) => {
                 let open = || Backing::open(memory.clone(), self.mode.write);
                 self.backing.try_call_once(open).cloned().map(Some).map_err(refused)
             }
-            NodeKind::Device(Device::Zero) => Ok(None),
+            InodeKind::Device(Device::Zero) => Ok(None),
             _ => Err(Errno(ENODEV)),
         }
     }
@@ -261,34 +261,34 @@ impl Open {
     /// EISDIR, EINVAL.
     pub(crate) fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
         match &self.node.kind {
-            NodeKind::File(memory) => {
+            InodeKind::File(memory) => {
                 let count = memory.read(at, into);
                 if self.flags() & O_NOATIME == 0 {
                     self.node.touch(&[READ]);
                 }
                 Ok(count)
             }
-            NodeKind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
-            NodeKind::Huge(_)
-            | NodeKind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
-            NodeKind::Device(Device::Zero | Device::Full) => {
+            InodeKind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
+            InodeKind::Huge(_)
+            | InodeKind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
+            InodeKind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);
                 Ok(into.len())
             }
-            NodeKind::Device(Device::Random) => {
+            InodeKind::Device(Device::Random) => {
                 for part in into.chunks_mut(8) {
                     part.copy_from_slice(&random::word().to_le_bytes()[..part.len()]);
                 }
                 Ok(into.len())
             }
-            NodeKind::Proc(entry) => {
+            InodeKind::Proc(entry) => {
                 // As in Linux, the text is that of the first read, not of the opening.
                 if at == 0 && self.content.is_text() {
                     self.content.renew(entry.open(self.mode)?);
                 }
                 self.content.read(at, into)
             }
-            NodeKind::Folder(_) => Err(Errno(EISDIR)),
+            InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
     }
@@ -318,14 +318,14 @@ impl Open {
     /// EPERM: a seal. EFBIG, ENOSPC: none was written.
     pub(crate) fn write_at(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
         match &self.node.kind {
-            NodeKind::File(memory) => {
+            InodeKind::File(memory) => {
                 let _writing = lock(&self.node.writing);
                 self.write_memory(memory, at, from)
             }
-            NodeKind::Device(Device::Full) => Err(Errno(ENOSPC)),
-            NodeKind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
-            NodeKind::Device(Device::Monitors) => Err(Errno(EINVAL)),
-            NodeKind::Device(device) => {
+            InodeKind::Device(Device::Full) => Err(Errno(ENOSPC)),
+            InodeKind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
+            InodeKind::Device(Device::Monitors) => Err(Errno(EINVAL)),
+            InodeKind::Device(device) => {
                 let errors = *device == Device::Errors;
                 let kind = if errors {
                     channel::MessageKind::Errors
@@ -335,9 +335,9 @@ impl Open {
                 channel::write(kind, from);
                 Ok(from.len())
             }
-            NodeKind::Setting(setting) => setting.write(from).map(|()| from.len()),
-            NodeKind::Proc(_) => self.content.write(at, from),
-            NodeKind::Folder(_) => Err(Errno(EISDIR)),
+            InodeKind::Setting(setting) => setting.write(from).map(|()| from.len()),
+            InodeKind::Proc(_) => self.content.write(at, from),
+            InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
     }
@@ -387,11 +387,11 @@ impl Open {
         let mut position = lock(&self.position);
         let base = match from {
             // Devices have no places.
-            0..=2 if matches!(self.node.kind, NodeKind::Device(_)) => return Ok(0),
+            0..=2 if matches!(self.node.kind, InodeKind::Device(_)) => return Ok(0),
             0 => 0,
             1 => *position,
             2 => match self.node.kind {
-                NodeKind::File(_) | NodeKind::Huge(_) => self.node.size(),
+                InodeKind::File(_) | InodeKind::Huge(_) => self.node.size(),
                 _ => 0,
             },
             _ => return Err(Errno(EINVAL)),
@@ -436,7 +436,7 @@ impl Open {
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.read => Err(Errno(EBADF)),
-            NodeKind::Epoll(_) | NodeKind::Process(_) => Err(Errno(EINVAL)),
+            InodeKind::Epoll(_) | InodeKind::Process(_) => Err(Errno(EINVAL)),
             _ => Ok(()),
         }
     }
@@ -446,10 +446,10 @@ impl Open {
     pub(crate) fn check_write(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.write => Err(Errno(EBADF)),
-            NodeKind::Epoll(_)
-            | NodeKind::Timer(_)
-            | NodeKind::Monitor(_)
-            | NodeKind::Process(_) => Err(Errno(EINVAL)),
+            InodeKind::Epoll(_)
+            | InodeKind::Timer(_)
+            | InodeKind::Monitor(_)
+            | InodeKind::Process(_) => Err(Errno(EINVAL)),
             _ => Ok(()),
         }
     }
@@ -458,13 +458,13 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.unwatch();
-        if let (NodeKind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
+        if let (InodeKind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
             epoll.close();
         }
-        if let (NodeKind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
+        if let (InodeKind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
             socket.close();
         }
-        if let (NodeKind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
+        if let (InodeKind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
             pipe.close(self.mode.read, self.mode.write);
         }
         if *self.has_locks.get_mut() {
@@ -493,15 +493,15 @@ pub(crate) fn refused(error: ObjectError) -> Errno {
 ///
 /// # Errors
 /// EISDIR, EINVAL: none. EPERM, EFBIG.
-pub(crate) fn truncate(node: &Node, bytes: u64) -> Result<(), Errno> {
+pub(crate) fn truncate(node: &Inode, bytes: u64) -> Result<(), Errno> {
     match &node.kind {
-        NodeKind::File(memory) => {
+        InodeKind::File(memory) => {
             let _writing = lock(&node.writing);
             memory.set_size(bytes).map_err(refused)?;
             node.touch(&[WRITTEN, CHANGED]);
             Ok(())
         }
-        NodeKind::Folder(_) => Err(Errno(EISDIR)),
+        InodeKind::Folder(_) => Err(Errno(EISDIR)),
         _ => Err(Errno(EINVAL)),
     }
 }

@@ -8,7 +8,7 @@
 //! A change has a number, with which it is passed on over nested epolls: each passes it on once.
 
 use super::epoll::{Epoll, Key};
-use super::node::{Device, NodeKind};
+use super::inode::{Device, InodeKind};
 use super::open::Open;
 use super::pipe::PIPE_BUF;
 use crate::errno::Errno;
@@ -117,14 +117,14 @@ impl Open {
     /// Where a change is told of, if there can be one. Epolls watch only such files.
     pub(crate) fn changed(&self) -> Option<&Changed> {
         match &self.node.kind {
-            NodeKind::Pipe(pipe) => Some(&pipe.changed),
-            NodeKind::Monitor(monitor) => Some(&monitor.changed),
-            NodeKind::Event(event) => Some(&event.changed),
-            NodeKind::Timer(timer) => Some(&timer.changed),
-            NodeKind::Epoll(epoll) => Some(&epoll.changed),
-            NodeKind::Socket(socket) => Some(&socket.changed),
-            NodeKind::Process(pidfd) => Some(&pidfd.process.changed),
-            NodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
+            InodeKind::Pipe(pipe) => Some(&pipe.changed),
+            InodeKind::Monitor(monitor) => Some(&monitor.changed),
+            InodeKind::Event(event) => Some(&event.changed),
+            InodeKind::Timer(timer) => Some(&timer.changed),
+            InodeKind::Epoll(epoll) => Some(&epoll.changed),
+            InodeKind::Socket(socket) => Some(&socket.changed),
+            InodeKind::Process(pidfd) => Some(&pidfd.process.changed),
+            InodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl Open {
     pub(crate) fn ready(&self) -> u32 {
         let flag = |events, is: bool| if is { events } else { 0 };
         match &self.node.kind {
-            NodeKind::Pipe(pipe) => {
+            InodeKind::Pipe(pipe) => {
                 let ready = pipe.ready();
                 // A reader that came before the first writer has not lost one.
                 let lost = !ready.writers && self.other_before != Some(pipe.openings(false));
@@ -142,15 +142,15 @@ impl Open {
                 let writes = flag(WRITABLE, room) | flag(POLLERR, !ready.readers);
                 flag(reads, self.mode.read) | flag(writes, self.mode.write)
             }
-            NodeKind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
+            InodeKind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
                 true => flag(POLLIN, monitor.has_message()),
                 false => POLLERR,
             },
-            NodeKind::Event(event) => event.ready(),
-            NodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
-            NodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
-            NodeKind::Socket(socket) => socket.ready(),
-            NodeKind::Process(pidfd) => {
+            InodeKind::Event(event) => event.ready(),
+            InodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
+            InodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
+            InodeKind::Socket(socket) => socket.ready(),
+            InodeKind::Process(pidfd) => {
                 flag(READABLE, pidfd.is_ready()) | flag(POLLHUP, pidfd.process().is_err())
             }
             _ => READABLE | WRITABLE,

@@ -4,7 +4,7 @@
 //! it has seen stays so. Walks do not take it: a rename adds the new name before it removes the old
 //! one, so a walk finds the inode by one of them.
 
-use super::node::{CHANGED, Folder, FolderEntry, Node, NodeKind, WRITTEN};
+use super::inode::{CHANGED, Folder, FolderEntry, Inode, InodeKind, WRITTEN};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::path::Found;
@@ -16,27 +16,27 @@ use linux_raw_sys::errno::{
 use spin::Once;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-static ROOT: Once<Arc<Node>> = Once::new();
+static ROOT: Once<Arc<Inode>> = Once::new();
 static CHANGES: SpinMutex<()> = SpinMutex::new(());
 
 /// The folder at the top.
-pub(crate) fn root() -> &'static Arc<Node> {
+pub(crate) fn root() -> &'static Arc<Inode> {
     ROOT.get().expect("it is made before the first program")
 }
 
 /// Makes the root.
 pub(super) fn start() -> Result<(), Errno> {
-    let root = Node::root()?;
+    let root = Inode::root()?;
     ROOT.call_once(|| root);
     Ok(())
 }
 
 /// The lock of a folder's contents.
-fn contents(node: &Node) -> Result<SpinMutexGuard<'_, Folder>, Errno> {
+fn contents(node: &Inode) -> Result<SpinMutexGuard<'_, Folder>, Errno> {
     match &node.kind {
-        NodeKind::Folder(folder) => Ok(lock(folder)),
+        InodeKind::Folder(folder) => Ok(lock(folder)),
         // Nothing can be made in /proc.
-        NodeKind::Proc(_) => Err(Errno(ENOENT)),
+        InodeKind::Proc(_) => Err(Errno(ENOENT)),
         _ => Err(Errno(ENOTDIR)),
     }
 }
@@ -45,7 +45,7 @@ fn contents(node: &Node) -> Result<SpinMutexGuard<'_, Folder>, Errno> {
 ///
 /// # Errors
 /// EEXIST; ENOENT: the folder was removed, or is in `/proc`. ENOSPC. Nothing has changed.
-pub(crate) fn insert(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
+pub(crate) fn insert(parent: &Arc<Inode>, name: &[u8], node: &Arc<Inode>) -> Result<(), Errno> {
     let _changes = lock(&CHANGES);
     add(parent, name, node)?;
     if node.is_folder() {
@@ -55,7 +55,7 @@ pub(crate) fn insert(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Resul
     Ok(())
 }
 
-fn add(parent: &Node, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
+fn add(parent: &Inode, name: &[u8], node: &Arc<Inode>) -> Result<(), Errno> {
     let entry = FolderEntry::new(name, node)?;
     let mut folder = contents(parent)?;
     if folder.removed {
@@ -74,12 +74,12 @@ fn add(parent: &Node, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// EPERM: a folder. ENOENT: it has no name any more. Those of [`insert`].
-pub(crate) fn link(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
+pub(crate) fn link(parent: &Arc<Inode>, name: &[u8], node: &Arc<Inode>) -> Result<(), Errno> {
     let _changes = lock(&CHANGES);
     if node.is_folder() {
         return Err(Errno(EPERM));
     }
-    if matches!(node.kind, NodeKind::Proc(_)) {
+    if matches!(node.kind, InodeKind::Proc(_)) {
         return Err(Errno(EXDEV));
     }
     // Relaxed: as above.
@@ -93,8 +93,8 @@ pub(crate) fn link(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<
 }
 
 /// Checks that a folder may go, and forbids additions to it.
-fn retire(node: &Node) -> Result<(), Errno> {
-    if let NodeKind::Folder(folder) = &node.kind {
+fn retire(node: &Inode) -> Result<(), Errno> {
+    if let InodeKind::Folder(folder) = &node.kind {
         let mut folder = lock(folder);
         if !folder.entries.is_empty() {
             return Err(Errno(ENOTEMPTY));
@@ -109,7 +109,7 @@ fn retire(node: &Node) -> Result<(), Errno> {
 }
 
 /// An inode has lost a name.
-fn unlinked(parent: &Node, node: &Node) {
+fn unlinked(parent: &Inode, node: &Inode) {
     // Relaxed: as above.
     if node.is_folder() {
         node.links.store(0, Ordering::Relaxed);
@@ -135,7 +135,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
     }
     let parent = &found.parent;
     let _changes = lock(&CHANGES);
-    if matches!(parent.kind, NodeKind::Proc(_)) {
+    if matches!(parent.kind, InodeKind::Proc(_)) {
         return Err(Errno(if found.node.is_some() { EPERM } else { ENOENT }));
     }
     let node = parent.child(&found.name)?.ok_or(Errno(ENOENT))?;
@@ -145,7 +145,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
         (false, false) if found.folder => return Err(Errno(ENOTDIR)),
         _ => {}
     }
-    if matches!(node.kind, NodeKind::Proc(_)) {
+    if matches!(node.kind, InodeKind::Proc(_)) {
         return Err(Errno(EBUSY));
     }
     retire(&node)?;
@@ -174,7 +174,7 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
     }
     let _changes = lock(&CHANGES);
     let parents = [&from.parent, &to.parent];
-    if parents.iter().any(|parent| matches!(parent.kind, NodeKind::Proc(_))) {
+    if parents.iter().any(|parent| matches!(parent.kind, InodeKind::Proc(_))) {
         return Err(Errno(if from.node.is_none() { ENOENT } else { EXDEV }));
     }
     let node = from.parent.child(&from.name)?.ok_or(Errno(ENOENT))?;
@@ -182,8 +182,8 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
     if (from.folder || to.folder) && !node.is_folder() {
         return Err(Errno(ENOTDIR));
     }
-    if matches!(node.kind, NodeKind::Proc(_))
-        || old.as_ref().is_some_and(|old| matches!(old.kind, NodeKind::Proc(_)))
+    if matches!(node.kind, InodeKind::Proc(_))
+        || old.as_ref().is_some_and(|old| matches!(old.kind, InodeKind::Proc(_)))
     {
         return Err(Errno(EBUSY));
     }
@@ -242,8 +242,8 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
 }
 
 /// An inode has moved: a folder has another parent.
-fn moved(node: &Arc<Node>, from: &Arc<Node>, to: &Arc<Node>) {
-    if let NodeKind::Folder(folder) = &node.kind
+fn moved(node: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) {
+    if let InodeKind::Folder(folder) = &node.kind
         && !Arc::ptr_eq(from, to)
     {
         lock(folder).parent = Arc::downgrade(to);
@@ -254,7 +254,7 @@ fn moved(node: &Arc<Node>, from: &Arc<Node>, to: &Arc<Node>) {
 }
 
 /// Whether a folder is another one, or is within it.
-fn is_within(folder: &Arc<Node>, other: &Arc<Node>) -> Result<bool, Errno> {
+fn is_within(folder: &Arc<Inode>, other: &Arc<Inode>) -> Result<bool, Errno> {
     let mut here = Arc::clone(folder);
     loop {
         if Arc::ptr_eq(&here, other) {

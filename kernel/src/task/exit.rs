@@ -8,7 +8,7 @@ use super::memory::{self, Memory};
 use super::process::{self, Exit, FIRST};
 use super::run::Next;
 use super::signal::SIGCHLD;
-use super::{Own, Process, Thread, queue, signal};
+use super::{Own, Process, Thread, run_queue, signal};
 use crate::file::ready::READABLE;
 use crate::futex;
 use crate::lock::lock;
@@ -92,7 +92,7 @@ fn end(process: &Arc<Process>) {
         process::for_each(|other| other.end(Exit::Signal(9)));
     }
     if process::is_over() {
-        queue::wake_all();
+        run_queue::wake_all();
     }
 }
 

@@ -6,25 +6,25 @@
 //! | `state` | whether a thread runs, waits or is ready |
 //! | `process` | a process: what its threads share; the table of all processes |
 //! | `run` | the loop of a CPU |
-//! | `queue` | the queues of ready threads |
+//! | `run_queue` | the queues of ready threads |
 //! | `wait` | queues of threads that wait for an event |
 //! | `timer` | threads that wait for a time |
 //! | `usage` | the time and the faults of threads |
 //! | `schedule` | how long a thread runs while others wait |
-//! | `identity` | the users and groups of a process |
+//! | `credentials` | the users and groups of a process |
 //! | `exit` | the end of threads and processes |
 //! | `memory` | the memory of a process |
-//! | `shortage` | memory that runs out |
+//! | `oom` | memory that runs out |
 //! | `signal` | signals |
 
+pub(crate) mod credentials;
 pub(crate) mod exit;
-pub(crate) mod identity;
 pub(crate) mod memory;
+pub(crate) mod oom;
 pub(crate) mod process;
-pub(crate) mod queue;
 pub(crate) mod run;
+pub(crate) mod run_queue;
 pub(crate) mod schedule;
-pub(crate) mod shortage;
 pub(crate) mod signal;
 mod state;
 pub(crate) mod thread;
@@ -32,8 +32,8 @@ pub(crate) mod timer;
 pub(crate) mod usage;
 pub(crate) mod wait;
 
-use crate::file::monitor::Monitors;
-use crate::file::setting;
+use crate::file::sysfs;
+use crate::file::userfaultfd::Monitors;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::run::frames_at_start;
@@ -61,7 +61,7 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     space.set_userfault_handler(Arc::new(Monitors));
-    space.set_shortage_handler(Arc::new(shortage::Shortage));
+    space.set_shortage_handler(Arc::new(oom::Shortage));
     space.set_commitment(promises()?);
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
@@ -70,7 +70,7 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
         unsafe { space.set_unmap_policy(UnmapPolicy::Grace(Arc::clone(tlb_grace()))) }?;
     }
     let space = Arc::new(space);
-    setting::apply(&space);
+    sysfs::apply(&space);
     Ok(space)
 }
 

@@ -1,13 +1,13 @@
 //! A process: what its threads share. The table of all processes.
 
-use super::identity::Identity;
+use super::credentials::Identity;
 use super::memory::Memory;
 use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, signal};
 use crate::file::Files;
-use crate::file::image::Image;
+use crate::file::deny_write::Image;
 use crate::file::ready::Changed;
-use crate::file::setting;
+use crate::file::sysfs;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -224,7 +224,7 @@ impl Process {
         if let Some(maker) = maker {
             process.join_parent(maker, as_sibling);
         }
-        process.space().iter().for_each(setting::apply);
+        process.space().iter().for_each(sysfs::apply);
         Some(process)
     }
 

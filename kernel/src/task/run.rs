@@ -2,9 +2,9 @@
 //! back.
 
 use super::process::Exit;
-use super::{Own, Space, Thread, exit, process, queue, signal, timer};
+use super::{Own, Space, Thread, exit, process, run_queue, signal, timer};
 use crate::cpu::area;
-use crate::file::monitor::{self, Then};
+use crate::file::userfaultfd::{self, Then};
 use crate::grace::{Grace, quiet};
 use crate::input;
 use crate::lock::lock;
@@ -35,7 +35,7 @@ pub(crate) fn run() {
     while !process::is_over() {
         timer::expire();
         input::pump();
-        match queue::next() {
+        match run_queue::next() {
             Some(thread) => turn(thread, &mut active),
             None => {
                 switch(&mut active, None);
@@ -73,13 +73,13 @@ fn switch(active: &mut Option<Arc<Space>>, next: Option<&Arc<Space>>) {
 
 /// Sleeps until an interrupt comes, unless there is something to do.
 fn idle() {
-    queue::set_idle(true);
+    run_queue::set_idle(true);
     Grace::idle_enter();
     // SAFETY: until `idle_exit`, this CPU uses the kernel's image, stacks and heap, which are never
     // unmapped, and no area of `vmap` but the APIC's.
     unsafe { tlb_grace().idle_enter() };
     area::irq_enter();
-    if queue::has_any() || process::is_over() {
+    if run_queue::has_any() || process::is_over() {
         // SAFETY: matches `irq_enter`.
         unsafe { area::irq_leave() };
     } else {
@@ -87,7 +87,7 @@ fn idle() {
         unsafe { area::sleep() };
     }
     tlb_grace().idle_exit();
-    queue::set_idle(false);
+    run_queue::set_idle(false);
 }
 
 /// Runs one thread for a turn.
@@ -127,10 +127,10 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     // A thread that gives the CPU up has used its turn; one that waits has not.
     thread.schedule.set_left(if let Next::Park = next { own.clock.left() } else { 0 });
     match next {
-        Next::Ready => queue::put_back(&thread),
+        Next::Ready => run_queue::put_back(&thread),
         Next::Park => {
             if !thread.park() {
-                queue::put_back(&thread);
+                run_queue::put_back(&thread);
             }
         }
         Next::Gone => {}
@@ -141,7 +141,7 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
 /// has come. Two loads and two readings of the clock.
 pub(crate) fn is_turn_over(own: &Own) -> bool {
     timer::expire();
-    own.clock.is_turn_over() && queue::has_others()
+    own.clock.is_turn_over() && run_queue::has_others()
 }
 
 /// The timer interrupts of this CPU so far. Cost: a load of its own line.
@@ -257,7 +257,7 @@ fn wait_for_monitor(
     access: Access,
 ) -> Option<Next> {
     let again = || matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_)));
-    match monitor::wait(thread, again) {
+    match userfaultfd::wait(thread, again) {
         Then::GoOn => None,
         Then::Fail => {
             signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());

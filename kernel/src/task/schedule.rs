@@ -1,6 +1,6 @@
 //! How long a thread runs while others wait: its nice value and its policy.
 //!
-//! Each CPU runs its ready threads in turns ([`queue`](super::queue)). A step of the nice value
+//! Each CPU runs its ready threads in turns ([`queue`](super::run_queue)). A step of the nice value
 //! makes a turn longer or shorter by a quarter, from one tick to ten. So a thread gets at most ten
 //! times the time of another; in Linux it is 6,000 times. SCHED_IDLE has the shortest turn.
 //! There are no real-time policies.

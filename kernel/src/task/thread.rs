@@ -9,12 +9,12 @@ use super::schedule::Schedule;
 use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
-use super::{Process, Space, queue, signal};
+use super::{Process, Space, run_queue, signal};
 use crate::call::{Outcome, PolledFile, strace};
 use crate::file::Files;
-use crate::file::events::Events;
-use crate::file::monitor::Monitor;
 use crate::file::open::Open;
+use crate::file::userfault_events::Events;
+use crate::file::userfaultfd::Monitor;
 use crate::futex::{self, Waiter, pi};
 use crate::load::Loaded;
 use crate::machine::Kernel;
@@ -339,7 +339,7 @@ impl Thread {
     pub(super) fn set_running(&self) {
         self.state.set_running();
         // Relaxed: the fence orders it before the look for attention. It pairs with that of
-        // `State::wake`: either this CPU sees the attention, or `queue::poke` sees this CPU.
+        // `State::wake`: either this CPU sees the attention, or `run_queue::poke` sees this CPU.
         self.cpu.store(Kernel.current().index(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
@@ -347,16 +347,16 @@ impl Thread {
     /// Ends its waiting, if it waits. Call it after the event.
     pub(crate) fn wake(self: &Arc<Self>) {
         if self.state.wake() {
-            queue::add(self);
+            run_queue::add(self);
         }
     }
 
     /// Makes the thread look for signals, and for its end, before it goes on.
     pub(crate) fn call_attention(self: &Arc<Self>) {
         if self.state.call_attention() {
-            queue::add(self);
+            run_queue::add(self);
         }
-        queue::poke(self);
+        run_queue::poke(self);
     }
 
     /// Whether it has to look: asked on the way to the program.

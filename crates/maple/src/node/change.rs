@@ -11,7 +11,7 @@
 //!
 //! Cost without it: a copy of the leaf and two short moves in it.
 
-use super::few;
+use super::copy_words;
 use super::inner::{Inner, Item, Splice};
 use super::leaf::{Body, Cell, Leaf};
 use crate::Index;
@@ -336,9 +336,9 @@ unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
     unsafe {
         let (from, to) = (room.add(run.old), room.add(run.new));
         if run.new < run.old {
-            few::copy(from, to, run.len);
+            copy_words::copy(from, to, run.len);
         } else if run.new > run.old {
-            few::copy_up(from, to, run.len);
+            copy_words::copy_up(from, to, run.len);
         }
     }
 }
@@ -350,5 +350,5 @@ unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
 #[inline(always)]
 unsafe fn bring<T: Copy>(from: *const T, to: *mut T, run: Run) {
     // SAFETY: the caller's promise.
-    unsafe { few::copy(from.add(run.old), to.add(run.new), run.len) }
+    unsafe { copy_words::copy(from.add(run.old), to.add(run.new), run.len) }
 }

@@ -10,7 +10,7 @@
 //! - Only the writer stores gaps. A reader that runs concurrently with the writer treats gaps as
 //!   hints.
 
-use super::few;
+use super::copy_words;
 use super::link::{AtomicLink, Link};
 use super::prefetch::prefetch;
 use super::refs::Refs;
@@ -154,7 +154,7 @@ impl Inner {
             let (to, from, n) = (self.seps_mut(), other.seps(), part.len());
             let at = to.len();
             let last = at + n - 1;
-            few::copy(
+            copy_words::copy(
                 from.bounds.as_ptr().add(part.start),
                 to.bounds.as_mut_ptr().add(at),
                 last - at,
@@ -188,9 +188,9 @@ impl Inner {
         // full node is not stored.
         unsafe {
             let bounds = to.bounds.as_mut_ptr();
-            few::copy(from.bounds.as_ptr(), bounds, at);
+            copy_words::copy(from.bounds.as_ptr(), bounds, at);
             if rest > 1 {
-                few::copy(from.bounds.as_ptr().add(gone.end), bounds.add(behind), rest - 1);
+                copy_words::copy(from.bounds.as_ptr().add(gone.end), bounds.add(behind), rest - 1);
             }
             copy_cells(&other.children, &self.children, at);
             copy_cells(&other.gaps, &self.gaps, at);
@@ -234,7 +234,7 @@ impl Inner {
         if slot + 1 < end {
             let from = &raw mut seps.bounds[slot + 1];
             // SAFETY: the bounds up to `end`, and one more, exist.
-            unsafe { few::copy_up(from, from.add(1), end - (slot + 1)) }
+            unsafe { copy_words::copy_up(from, from.add(1), end - (slot + 1)) }
         }
         // SAFETY: as above.
         unsafe {

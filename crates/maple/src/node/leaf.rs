@@ -24,7 +24,7 @@ use super::prefetch::prefetch;
 use super::refs::Refs;
 use super::word;
 use crate::Index;
-use crate::hint::cold_path;
+use crate::cold_path::cold_path;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
 use core::hint::select_unpredictable;

@@ -11,7 +11,7 @@
 use super::leaf::{Body, LeafSlot};
 use super::word;
 use crate::Index;
-use crate::hint::{initialised, initialised_mut};
+use crate::cold_path::{initialised, initialised_mut};
 use crate::layout::{
     ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
 };

@@ -17,7 +17,7 @@ use super::inner::Seps;
 use super::leaf::Body;
 use super::word::taken_out;
 use crate::Index;
-use crate::hint::cold_path;
+use crate::cold_path::cold_path;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS, LEAF_SLOTS, WIDE};
 use by::{count_inner, minus};
 use core::hint::assert_unchecked;

@@ -19,9 +19,9 @@ pub(super) mod publish;
 mod run;
 
 use crate::Index;
+use crate::cold_path::initialised;
 use crate::descent::{Descent, Span};
 use crate::entry::Raw;
-use crate::hint::initialised;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::node::{Link, Slots};
 use core::mem::MaybeUninit;

@@ -5,6 +5,7 @@ pub(crate) mod boot;
 pub(crate) mod clock;
 pub(crate) mod exit;
 pub(crate) mod features;
+pub(crate) mod icount;
 pub(crate) mod place;
 pub(crate) mod section;
 pub(crate) mod serial;
@@ -12,7 +13,6 @@ pub(crate) mod shootdown;
 pub(crate) mod tables;
 pub(crate) mod tlb;
 pub(crate) mod trap;
-pub(crate) mod turns;
 pub(crate) mod user;
 pub(crate) mod virtio;
 
@@ -22,7 +22,7 @@ pub(crate) use apic as irqchip;
 #[inline]
 pub(crate) fn relax() {
     shootdown::poll();
-    if !turns::waiting_counts() {
+    if !icount::waiting_counts() {
         core::hint::spin_loop();
     }
 }

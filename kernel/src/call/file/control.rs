@@ -1,10 +1,10 @@
 //! fcntl, flock and ioctl.
 
-use super::{Call, Outcome, monitor};
+use super::{Call, Outcome, userfaultfd};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
+use crate::file::inode::{Device, InodeKind};
 use crate::file::locks::{FileLock, LockScope};
-use crate::file::node::{Device, NodeKind};
 use crate::file::open::Open;
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -66,7 +66,7 @@ pub(in crate::call) fn fcntl(call: &mut Call<'_>) -> Outcome {
                 (true, true) => O_RDWR,
             };
             // Every file that was opened by a name is a large one here.
-            let named = open.changed().is_none() || matches!(open.node.kind, NodeKind::Device(_));
+            let named = open.changed().is_none() || matches!(open.node.kind, InodeKind::Device(_));
             let large = if named && !open.mode.path { O_LARGEFILE } else { 0 };
             Ok(u64::from(open.flags() | access | large))
         }
@@ -252,9 +252,9 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
     let [fd, request, argument, ..] = call.args;
     let open = call.open(fd)?;
     match request & 0xffff_ffff {
-        monitor::SCAN => monitor::scan(call, &open, argument),
-        monitor::NEW if matches!(open.node.kind, NodeKind::Device(Device::Monitors)) => {
-            monitor::new(call, argument)
+        userfaultfd::SCAN => userfaultfd::scan(call, &open, argument),
+        userfaultfd::NEW if matches!(open.node.kind, InodeKind::Device(Device::Monitors)) => {
+            userfaultfd::new(call, argument)
         }
         FIOCLEX | FIONCLEX => {
             let new = request & 0xffff_ffff == FIOCLEX;
@@ -269,17 +269,17 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
         }
         FIONREAD => {
             let bytes = match &open.node.kind {
-                NodeKind::Pipe(pipe) => pipe.ready().bytes as u64,
-                NodeKind::Socket(socket) => socket.readable()? as u64,
-                NodeKind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
-                NodeKind::Device(Device::Console | Device::Errors) => 0,
+                InodeKind::Pipe(pipe) => pipe.ready().bytes as u64,
+                InodeKind::Socket(socket) => socket.readable()? as u64,
+                InodeKind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
+                InodeKind::Device(Device::Console | Device::Errors) => 0,
                 _ => return fail(ENOTTY),
             };
             call.user().write(argument, &(bytes.min(i32::MAX as u64) as u32))?;
             Ok(0)
         }
-        request => match monitor::of(&open) {
-            Some(of) => monitor::ioctl(call, of, request, argument),
+        request => match userfaultfd::of(&open) {
+            Some(of) => userfaultfd::ioctl(call, of, request, argument),
             None => fail(ENOTTY),
         },
     }

@@ -3,11 +3,11 @@
 //! What was copied before an error counts, and is the result, as in Linux.
 
 use super::buffer::Buffer;
-use super::parts::MOST;
+use super::iovec::MOST;
 use super::{Call, Outcome};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::file::socket::Extra;
 use crate::file::socket::message::Credentials;
@@ -60,8 +60,10 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
     let to = call.moving(fd)?;
     from.open.check_read()?;
     to.check_write()?;
-    let is_source =
-        matches!(from.open.node.kind, NodeKind::File(_) | NodeKind::Device(_) | NodeKind::Proc(_));
+    let is_source = matches!(
+        from.open.node.kind,
+        InodeKind::File(_) | InodeKind::Device(_) | InodeKind::Proc(_)
+    );
     if !is_source || !from.open.is_seekable() || to.flags() & O_APPEND != 0 {
         return fail(EINVAL);
     }
@@ -82,7 +84,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
         };
         let piece = &piece[..found];
         let written = match &to.node.kind {
-            NodeKind::Pipe(pipe) => match pipe.put(piece, false) {
+            InodeKind::Pipe(pipe) => match pipe.put(piece, false) {
                 Ok(0) if done > 0 => break,
                 Ok(0) if to.is_nonblocking() => return fail(EAGAIN),
                 Ok(0) => call.wait_on(files, &pipe.changed, |_| match pipe.put(piece, false) {
@@ -91,7 +93,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 })?,
                 put => put,
             },
-            NodeKind::Socket(socket) => {
+            InodeKind::Socket(socket) => {
                 let pid = call.process().pid;
                 let mut extra = Extra { files: Vec::new(), of: Credentials::of(pid) };
                 match socket.send(None, piece, &mut extra) {

@@ -6,7 +6,7 @@ use crate::call::fail;
 use crate::clock;
 use crate::errno::Errno;
 use crate::file::epoll::{Epoll, Event, Wanted};
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::{Mode, Open};
 use crate::task::run::is_turn_over;
 use crate::user::END;
@@ -23,7 +23,7 @@ const EVENT: u64 = 12;
 
 /// The epoll of a description.
 fn epoll_of(open: &Open) -> Option<&Arc<Epoll>> {
-    if let NodeKind::Epoll(epoll) = &open.node.kind { Some(epoll) } else { None }
+    if let InodeKind::Epoll(epoll) = &open.node.kind { Some(epoll) } else { None }
 }
 
 /// epoll_create(2).
@@ -39,7 +39,7 @@ pub(in crate::call) fn epoll_create(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn epoll_create1(call: &mut Call<'_>) -> Outcome {
     let flags = call.args[0];
     check_flags(flags, O_CLOEXEC)?;
-    Ok(call.descriptor(NodeKind::Epoll(Epoll::new()), Mode::READ_WRITE, flags as u32)?.into())
+    Ok(call.descriptor(InodeKind::Epoll(Epoll::new()), Mode::READ_WRITE, flags as u32)?.into())
 }
 
 /// epoll_ctl(2).

@@ -1,10 +1,10 @@
 //! eventfd(2), and reads and writes of files that count.
 
-use super::parts::Parts;
+use super::iovec::Parts;
 use super::{Call, Outcome, check_flags};
 use crate::call::fail;
 use crate::file::eventfd::EventFd;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::{Mode, Open};
 use crate::file::ready::Changed;
 use alloc::sync::Arc;
@@ -27,7 +27,7 @@ pub(in crate::call) fn eventfd2(call: &mut Call<'_>) -> Outcome {
     check_flags(flags, SEMAPHORE | O_CLOEXEC | O_NONBLOCK)?;
     let flags = flags as u32;
     let event = EventFd::new(count, flags & SEMAPHORE != 0);
-    Ok(call.descriptor(NodeKind::Event(event), Mode::READ_WRITE, flags & !SEMAPHORE)?.into())
+    Ok(call.descriptor(InodeKind::Event(event), Mode::READ_WRITE, flags & !SEMAPHORE)?.into())
 }
 
 /// Reads the count of an eventfd, or of a timerfd.
@@ -36,8 +36,8 @@ pub(super) fn read(call: &mut Call<'_>, file: (u64, &Arc<Open>), parts: &Parts) 
         return fail(EINVAL);
     }
     let count = match &file.1.node.kind {
-        NodeKind::Event(event) => take(call, file, &event.changed, || event.take()),
-        NodeKind::Timer(timer) => take(call, file, &timer.changed, || timer.take()),
+        InodeKind::Event(event) => take(call, file, &event.changed, || event.take()),
+        InodeKind::Timer(timer) => take(call, file, &timer.changed, || timer.take()),
         _ => fail(EINVAL),
     }?;
     match parts.scatter(call.user(), 0, &count.to_ne_bytes()) {

@@ -6,7 +6,7 @@
 //! | `control` | fcntl, flock, ioctl |
 //! | `transfer` | read, write, and what is like them |
 //! | `copy` | sendfile, copy_file_range |
-//! | `parts` | the parts of memory that these name |
+//! | `iovec` | the parts of memory that these name |
 //! | `size` | lseek, truncate, fallocate |
 //! | `names` | folders, links, names |
 //! | `status` | stat, access, permissions, times |
@@ -15,37 +15,37 @@
 //! | `poll` | poll, select |
 //! | `epoll`, `eventfd`, `timerfd` | the calls of this name |
 //! | `socket` | sockets |
-//! | `pieces` | calls that are made again, with the files that they began with |
+//! | `restart` | calls that are made again, with the files that they began with |
 
-pub(super) mod attributes;
 mod buffer;
 pub(super) mod control;
 pub(super) mod copy;
 pub(super) mod epoll;
 pub(super) mod eventfd;
 mod fifo;
-pub(super) mod monitor;
+mod iovec;
 pub(super) mod names;
 pub(super) mod open;
-mod parts;
 pub(super) mod pidfd;
-mod pieces;
 pub(in crate::call) mod poll;
+mod restart;
 pub(super) mod size;
 pub(super) mod socket;
 pub(super) mod status;
 pub(super) mod timerfd;
 pub(super) mod transfer;
+pub(super) mod userfaultfd;
+pub(super) mod xattr;
 
 use super::{Call, Outcome};
 use crate::errno::Errno;
 use crate::file::Files;
-use crate::file::node::{Node, NodeKind};
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::open::{Mode, Open};
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::{Found, Start};
-use crate::task::identity::OF_FILES;
+use crate::task::credentials::OF_FILES;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENOENT, ENOMEM, ENOTDIR};
@@ -74,8 +74,8 @@ impl Call<'_> {
     }
 
     /// A descriptor of a new inode without a name.
-    fn descriptor(&self, kind: NodeKind, mode: Mode, flags: u32) -> Result<u32, Errno> {
-        let open = Open::new(Node::new(kind, 0o600)?, None, mode, flags & !O_CLOEXEC)?;
+    fn descriptor(&self, kind: InodeKind, mode: Mode, flags: u32) -> Result<u32, Errno> {
+        let open = Open::new(Inode::new(kind, 0o600)?, None, mode, flags & !O_CLOEXEC)?;
         self.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
     }
 
@@ -108,7 +108,7 @@ impl Call<'_> {
     }
 
     /// The inode of a path, or of the descriptor itself if the path is empty and `flags` allow it.
-    fn find(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Node>, Errno> {
+    fn find(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Inode>, Errno> {
         let follow = flags & u64::from(AT_SYMLINK_NOFOLLOW) == 0;
         let path = self.user().path(path)?;
         if flags & u64::from(AT_EMPTY_PATH) != 0 && path.is_empty() {
@@ -119,7 +119,7 @@ impl Call<'_> {
 
     /// As `find`, for newfstatat and statx: there a null pointer is an empty path, since Linux
     /// 6.11.
-    fn find_for_stat(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Node>, Errno> {
+    fn find_for_stat(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Inode>, Errno> {
         if flags & u64::from(AT_EMPTY_PATH) != 0 && path == 0 {
             return self.inode_of(folder);
         }
@@ -127,7 +127,7 @@ impl Call<'_> {
     }
 
     /// The inode of a descriptor, or of the working directory.
-    fn inode_of(&self, folder: u64) -> Result<Arc<Node>, Errno> {
+    fn inode_of(&self, folder: u64) -> Result<Arc<Inode>, Errno> {
         if folder as u32 == HERE as u32 {
             return Ok(lock(&self.process().place).folder());
         }
@@ -135,7 +135,7 @@ impl Call<'_> {
     }
 
     /// A new inode, which belongs to the user and the group of the process.
-    fn owned(&self, node: Arc<Node>) -> Arc<Node> {
+    fn owned(&self, node: Arc<Inode>) -> Arc<Inode> {
         let identity = lock(&self.process().identity);
         // Relaxed: numbers only.
         node.user.store(identity.user[OF_FILES], Ordering::Relaxed);
@@ -177,7 +177,7 @@ pub(super) fn backing(
     if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
         return Err(Errno(EACCES));
     }
-    if matches!(open.node.kind, NodeKind::Huge(_)) {
+    if matches!(open.node.kind, InodeKind::Huge(_)) {
         return Err(Errno(ENOMEM));
     }
     let backing = open.backing()?;

@@ -3,7 +3,7 @@
 use super::{Call, HERE, Outcome, check_flags, follow_flag};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::node::{Node, NodeKind};
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::pipe::Pipe;
 use crate::file::tree::{self, Existing};
 use crate::lock::lock;
@@ -36,7 +36,7 @@ pub(in crate::call) fn mkdirat(call: &mut Call<'_>) -> Outcome {
 
 fn make_folder(call: &Call<'_>, folder: u64, path: u64, mode: u64) -> Outcome {
     let found = new_name(call, folder, path)?;
-    let node = call.owned(Node::folder(&found.parent, mode as u32 & 0o1777 & !call.umask())?);
+    let node = call.owned(Inode::folder(&found.parent, mode as u32 & 0o1777 & !call.umask())?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }
@@ -56,8 +56,8 @@ pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
     }
     let bits = mode as u32 & 0o7777 & !call.umask();
     let node = match mode as u32 & S_IFMT {
-        S_IFIFO => Node::new(NodeKind::Pipe(Pipe::new()?), bits)?,
-        _ => Node::file(&found.parent.shown_path(&found.name)?, bits)?,
+        S_IFIFO => Inode::new(InodeKind::Pipe(Pipe::new()?), bits)?,
+        _ => Inode::file(&found.parent.shown_path(&found.name)?, bits)?,
     };
     let node = call.owned(node);
     tree::insert(&found.parent, &found.name, &node)?;
@@ -159,7 +159,7 @@ pub(in crate::call) fn symlinkat(call: &mut Call<'_>) -> Outcome {
     if found.folder {
         return fail(ENOENT);
     }
-    let node = call.owned(Node::new(NodeKind::Link(target), 0o777)?);
+    let node = call.owned(Inode::new(InodeKind::Link(target), 0o777)?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }
@@ -184,8 +184,8 @@ fn read_link(call: &Call<'_>, folder: u64, path: u64, into: u64, len: u64) -> Ou
     let flags = u64::from(AT_EMPTY_PATH | super::AT_SYMLINK_NOFOLLOW);
     let node = if path == 0 { return fail(EFAULT) } else { call.find(folder, path, flags)? };
     let target = match &node.kind {
-        NodeKind::Link(target) => target.clone(),
-        NodeKind::Proc(entry) if node.is_link() => entry.link_text(call.process().pid)?,
+        InodeKind::Link(target) => target.clone(),
+        InodeKind::Proc(entry) if node.is_link() => entry.link_text(call.process().pid)?,
         _ => return fail(EINVAL),
     };
     let count = target.len().min(len as i32 as usize);
@@ -205,7 +205,7 @@ pub(in crate::call) fn fchdir(call: &mut Call<'_>) -> Outcome {
     change_to(call, node)
 }
 
-fn change_to(call: &Call<'_>, node: Arc<Node>) -> Outcome {
+fn change_to(call: &Call<'_>, node: Arc<Inode>) -> Outcome {
     if !node.is_folder() {
         return fail(ENOTDIR);
     }

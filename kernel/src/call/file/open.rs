@@ -3,8 +3,8 @@
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::image::Writer;
-use crate::file::node::{Node, NodeKind};
+use crate::file::deny_write::Writer;
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::open::{Mode, Open, refused, truncate};
 use crate::file::{DESCRIPTORS, tree};
 use crate::lock::lock;
@@ -79,7 +79,7 @@ fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32)
             return fail(EISDIR);
         }
         let shown = found.parent.shown_path(&found.name)?;
-        let node = call.owned(Node::file(&shown, mode & 0o7777 & !call.umask())?);
+        let node = call.owned(Inode::file(&shown, mode & 0o7777 & !call.umask())?);
         match tree::insert(&found.parent, &found.name, &node) {
             Ok(()) => break (found, node, true),
             // Another thread was faster.
@@ -88,13 +88,13 @@ fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32)
         }
     };
     let location = Some((Arc::clone(&found.parent), found.name.clone()));
-    if matches!(node.kind, NodeKind::Pipe(_)) && !how.path {
+    if matches!(node.kind, InodeKind::Pipe(_)) && !how.path {
         check(&node, how, flags, created)?;
         let open = Open::new(node, location, how, flags & KEPT)?;
         return call.finish_open(open, flags);
     }
     let opened = check(&node, how, flags, created).and_then(|()| {
-        let truncates = has(O_TRUNC) && !created && matches!(node.kind, NodeKind::File(_));
+        let truncates = has(O_TRUNC) && !created && matches!(node.kind, InodeKind::File(_));
         let kept = flags & KEPT;
         let _writer = if truncates && !how.path { Writer::new(&node)? } else { None };
         let open = Open::new(Arc::clone(&node), location, how, kept)?;
@@ -116,7 +116,7 @@ fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32)
 }
 
 /// Whether an inode can be opened so.
-fn check(node: &Node, how: Mode, flags: u32, created: bool) -> Result<(), Errno> {
+fn check(node: &Inode, how: Mode, flags: u32, created: bool) -> Result<(), Errno> {
     let has = |flag| flags & flag != 0;
     if how.path {
         let refused = has(O_DIRECTORY) && !node.is_folder();
@@ -134,18 +134,18 @@ fn check(node: &Node, how: Mode, flags: u32, created: bool) -> Result<(), Errno>
 }
 
 /// Opens a file without a name (O_TMPFILE).
-fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode: u32) -> Outcome {
+fn open_unnamed(call: &Call<'_>, folder: &Arc<Inode>, how: Mode, flags: u32, mode: u32) -> Outcome {
     if !how.write || flags & O_DIRECTORY == 0 {
         return fail(EINVAL);
     }
     if !folder.is_folder() {
         return fail(ENOTDIR);
     }
-    if matches!(folder.kind, NodeKind::Proc(_)) {
+    if matches!(folder.kind, InodeKind::Proc(_)) {
         return fail(EOPNOTSUPP);
     }
     let shown = folder.shown_path(b"# (deleted)")?;
-    let node = call.owned(Node::file(&shown, mode & 0o7777 & !call.umask())?);
+    let node = call.owned(Inode::file(&shown, mode & 0o7777 & !call.umask())?);
     // Relaxed: no other thread has it. With O_EXCL it cannot get a name.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, how, flags & KEPT)?;
@@ -258,7 +258,7 @@ fn huge_memfd(call: &Call<'_>, flags: u64, close_on_exec: bool) -> Outcome {
     if !matches!(flags >> 26 & 0x3f, 0 | 21 | 30) {
         return fail(ENODEV);
     }
-    let node = Node::new(NodeKind::Huge(AtomicU64::new(0)), 0o777)?;
+    let node = Inode::new(InodeKind::Huge(AtomicU64::new(0)), 0o777)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, Mode::READ_WRITE, 0)?;
@@ -294,14 +294,14 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
         return huge_memfd(call, flags, flags & CLOEXEC != 0);
     }
     let name = String::from_utf8_lossy(&name);
-    let memory = Shmem::memfd(tables().paging(), &name, Node::next_number()).map_err(refused)?;
+    let memory = Shmem::memfd(tables().paging(), &name, Inode::next_number()).map_err(refused)?;
     let (mode, seals) = match flags & (ALLOW_SEALING | NOEXEC_SEAL) {
         0 => (0o777, Seals::SEAL),
         ALLOW_SEALING => (0o777, Seals::default()),
         _ => (0o666, Seals::EXEC),
     };
     memory.add_seals(seals).map_err(refused)?;
-    let node = Node::memory(memory, mode)?;
+    let node = Inode::memory(memory, mode)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, Mode::READ_WRITE, 0)?;

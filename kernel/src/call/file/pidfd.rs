@@ -4,7 +4,7 @@ use super::{Call, Outcome, check_flags};
 use crate::call::signal::{number, read_info};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::{Mode, Open};
 use crate::file::pidfd::PidFd;
 use crate::task::signal::{self, Info, SI_USER};
@@ -23,7 +23,7 @@ pub(in crate::call) fn pidfd_open(call: &mut Call<'_>) -> Outcome {
     }
     let of_thread = || process::thread(pid as u32).map_or(ESRCH, |_| ENOENT);
     let process = process::process(pid as u32).ok_or_else(|| Errno(of_thread()))?;
-    let kind = NodeKind::Process(PidFd::new(process)?);
+    let kind = InodeKind::Process(PidFd::new(process)?);
     Ok(call.descriptor(kind, Mode::READ_WRITE, flags as u32 | O_CLOEXEC)?.into())
 }
 
@@ -35,7 +35,7 @@ impl Call<'_> {
         with: impl FnOnce(&PidFd) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         match &self.open(fd)?.node.kind {
-            NodeKind::Process(pidfd) => with(pidfd),
+            InodeKind::Process(pidfd) => with(pidfd),
             _ => Err(Errno(EBADF)),
         }
     }
@@ -44,7 +44,7 @@ impl Call<'_> {
     pub(in crate::call) fn waited(&self, fd: u64) -> Result<(Arc<Process>, bool), Errno> {
         let open: Arc<Open> = self.open(fd)?;
         match &open.node.kind {
-            NodeKind::Process(pidfd) => Ok((Arc::clone(&pidfd.process), !open.is_nonblocking())),
+            InodeKind::Process(pidfd) => Ok((Arc::clone(&pidfd.process), !open.is_nonblocking())),
             _ => Err(Errno(EBADF)),
         }
     }

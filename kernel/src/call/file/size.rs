@@ -3,8 +3,8 @@
 use super::{Call, HERE, Outcome};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::image::Writer;
-use crate::file::node::{CHANGED, Node, NodeKind, WRITTEN};
+use crate::file::deny_write::Writer;
+use crate::file::inode::{CHANGED, Inode, InodeKind, WRITTEN};
 use crate::file::open::{refused, truncate as set_size};
 use crate::lock::lock;
 use crate::task::signal;
@@ -60,7 +60,7 @@ pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let open = call.open(fd)?;
-    if let NodeKind::Huge(size) = &open.node.kind
+    if let InodeKind::Huge(size) = &open.node.kind
         && open.mode.write
         && len.is_multiple_of(HUGE)
     {
@@ -99,8 +99,8 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
         return fail(match &*open.node {
             node if node.is_folder() => EISDIR,
             _ if open.pipe_of().is_some() => ESPIPE,
-            Node { kind: NodeKind::Huge(_), .. } if mode & PUNCH_HOLE != 0 => return Ok(0),
-            Node { kind: NodeKind::Huge(_), .. } => ENOSPC,
+            Inode { kind: InodeKind::Huge(_), .. } if mode & PUNCH_HOLE != 0 => return Ok(0),
+            Inode { kind: InodeKind::Huge(_), .. } => ENOSPC,
             _ => ENODEV,
         });
     };

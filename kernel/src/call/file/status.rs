@@ -3,7 +3,7 @@
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{fail, real_time};
 use crate::errno::Errno;
-use crate::file::node::{CHANGED, CREATED, Node, NodeKind, READ, WRITTEN};
+use crate::file::inode::{CHANGED, CREATED, Inode, InodeKind, READ, WRITTEN};
 use crate::machine::Kernel;
 use crate::run;
 use core::sync::atomic::Ordering;
@@ -87,28 +87,28 @@ struct Statfs {
 const _: () = assert!(size_of::<Stat>() == 144 && size_of::<Statx>() == 256);
 const _: () = assert!(size_of::<Statfs>() == 120);
 
-fn time(node: &Node, which: usize) -> [u64; 2] {
+fn time(node: &Inode, which: usize) -> [u64; 2] {
     // Relaxed, here and below: numbers only.
     let nanos = node.times[which].load(Ordering::Relaxed);
     [nanos / SECOND, nanos % SECOND]
 }
 
 /// The number of a device, if it is one.
-fn special(node: &Node) -> u64 {
-    if let NodeKind::Device(device) = &node.kind { device.number() } else { 0 }
+fn special(node: &Inode) -> u64 {
+    if let InodeKind::Device(device) = &node.kind { device.number() } else { 0 }
 }
 
 /// The size of blocks of a file.
-fn block(node: &Node) -> u64 {
-    if matches!(node.kind, NodeKind::Proc(_)) { PROC_BLOCK } else { BLOCK }
+fn block(node: &Inode) -> u64 {
+    if matches!(node.kind, InodeKind::Proc(_)) { PROC_BLOCK } else { BLOCK }
 }
 
 /// The blocks of 512 bytes in which the contents are.
-fn blocks(node: &Node) -> u64 {
-    if let NodeKind::File(memory) = &node.kind { memory.size().div_ceil(BLOCK) * 8 } else { 0 }
+fn blocks(node: &Inode) -> u64 {
+    if let InodeKind::File(memory) = &node.kind { memory.size().div_ceil(BLOCK) * 8 } else { 0 }
 }
 
-fn write_stat(call: &Call<'_>, node: &Node, into: u64) -> Outcome {
+fn write_stat(call: &Call<'_>, node: &Inode, into: u64) -> Outcome {
     let stat = Stat {
         device: node.device(),
         inode: node.number,
@@ -185,11 +185,11 @@ pub(in crate::call) fn statx(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
-fn write_statfs(call: &Call<'_>, node: &Node, into: u64) -> Outcome {
+fn write_statfs(call: &Call<'_>, node: &Inode, into: u64) -> Outcome {
     const TMPFS: u64 = 0x0102_1994;
     const PROC: u64 = 0x9fa0;
     let free = Kernel.free_frames() as u64;
-    let is_proc = matches!(node.kind, NodeKind::Proc(_));
+    let is_proc = matches!(node.kind, InodeKind::Proc(_));
     let of_memory = |number| if is_proc { 0 } else { number };
     let statfs = Statfs {
         kind: if is_proc { PROC } else { TMPFS },
@@ -262,7 +262,7 @@ pub(in crate::call) fn fchmodat(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
-fn change_owner(node: &Node, user: u64, group: u64) -> Outcome {
+fn change_owner(node: &Inode, user: u64, group: u64) -> Outcome {
     const KEEP: u32 = u32::MAX;
     for (place, new) in [(&node.user, user as u32), (&node.group, group as u32)] {
         if new != KEEP {

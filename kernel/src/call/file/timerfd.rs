@@ -3,7 +3,7 @@
 use super::{Call, Outcome, check_flags};
 use crate::call::{due, fail, timespec, write_itimerspec};
 use crate::errno::Errno;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::Mode;
 use crate::file::timerfd::TimerFd;
 use alloc::sync::Arc;
@@ -21,14 +21,14 @@ pub(in crate::call) fn timerfd_create(call: &mut Call<'_>) -> Outcome {
         1 | 7 | 9 => false,
         _ => return fail(EINVAL),
     };
-    let timer = NodeKind::Timer(TimerFd::new(real_time));
+    let timer = InodeKind::Timer(TimerFd::new(real_time));
     Ok(call.descriptor(timer, Mode::READ_WRITE, flags as u32)?.into())
 }
 
 /// The timer of a descriptor.
 fn timer(call: &Call<'_>, fd: u64) -> Result<Arc<TimerFd>, Errno> {
     match &call.open(fd)?.node.kind {
-        NodeKind::Timer(timer) => Ok(Arc::clone(timer)),
+        InodeKind::Timer(timer) => Ok(Arc::clone(timer)),
         _ => Err(Errno(EINVAL)),
     }
 }

@@ -4,14 +4,14 @@
 //! result, as in Linux. No lock is held while a program's memory is copied.
 
 use super::buffer::Buffer;
-use super::parts::Parts;
+use super::iovec::Parts;
 use super::{Call, Outcome, eventfd, socket};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::monitor::{MESSAGE, Monitor};
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::file::pipe::{PIPE_BUF, Pipe};
+use crate::file::userfaultfd::{MESSAGE, Monitor};
 use crate::task::signal;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, EPIPE};
@@ -29,20 +29,20 @@ fn read_into(
     if open.node.is_folder() {
         return fail(EISDIR);
     }
-    if let NodeKind::Event(_) | NodeKind::Timer(_) = &open.node.kind {
+    if let InodeKind::Event(_) | InodeKind::Timer(_) = &open.node.kind {
         return eventfd::read(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
-    if let NodeKind::Socket(_) = &open.node.kind {
+    if let InodeKind::Socket(_) = &open.node.kind {
         return socket::message::read(call, (fd, open), parts);
     }
     let mut buffer = Buffer::new(parts.total)?;
-    if let NodeKind::Pipe(pipe) = &open.node.kind {
+    if let InodeKind::Pipe(pipe) = &open.node.kind {
         return read_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
-    if let NodeKind::Monitor(monitor) = &open.node.kind {
+    if let InodeKind::Monitor(monitor) = &open.node.kind {
         return read_messages(call, (fd, open), monitor, parts);
     }
     let mut done = call.moved();
@@ -127,7 +127,7 @@ fn read_messages(
         };
         let mut words = message.words();
         let child = message.child().cloned();
-        let new = match child.map(|child| super::monitor::descriptor(call, child)).transpose() {
+        let new = match child.map(|child| super::userfaultfd::descriptor(call, child)).transpose() {
             Ok(new) => new,
             Err(_) if done > 0 => {
                 monitor.put_back(message);
@@ -163,17 +163,17 @@ fn write_from(
     parts: &Parts,
 ) -> Outcome {
     open.check_write()?;
-    if let NodeKind::Event(event) = &open.node.kind {
+    if let InodeKind::Event(event) = &open.node.kind {
         return eventfd::write(call, (fd, open), event, parts);
     }
-    if let NodeKind::Socket(_) = &open.node.kind {
+    if let InodeKind::Socket(_) = &open.node.kind {
         return socket::message::write(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
     let mut buffer = Buffer::new(parts.total)?;
-    if let NodeKind::Pipe(pipe) = &open.node.kind {
+    if let InodeKind::Pipe(pipe) = &open.node.kind {
         return write_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
     // As in Linux, O_APPEND comes before the place of a pwrite.

@@ -10,7 +10,7 @@ mod process;
 mod system;
 
 use super::budget::Charge;
-use super::node::Node;
+use super::inode::Inode;
 use super::open::Mode;
 use crate::errno::Errno;
 use crate::lock::lock;
@@ -95,7 +95,7 @@ type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
 
 impl ProcEntry {
     /// Its inode.
-    pub(crate) fn node(self) -> Arc<Node> {
+    pub(crate) fn node(self) -> Arc<Inode> {
         let (number, mode) = match self {
             ProcEntry::Root => (1, 0o555),
             ProcEntry::Own => (2, 0o777),
@@ -116,7 +116,7 @@ impl ProcEntry {
             }
             ProcEntry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
         };
-        Node::proc(self, number, mode)
+        Inode::proc(self, number, mode)
     }
 
     pub(crate) fn file_type(self) -> u32 {
@@ -145,7 +145,7 @@ impl ProcEntry {
     }
 
     /// The folder that it is in.
-    pub(crate) fn parent(self) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn parent(self) -> Result<Arc<Inode>, Errno> {
         let parent = match self {
             ProcEntry::Root => return Ok(Arc::clone(super::tree::root())),
             ProcEntry::Own | ProcEntry::Mounts | ProcEntry::Process(_) => ProcEntry::Root,
@@ -165,7 +165,7 @@ impl ProcEntry {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub(crate) fn child(self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
+    pub(crate) fn child(self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
         let child = match self {
             ProcEntry::Root => match (name, number(name)) {
                 (b"self", _) => Some(ProcEntry::Own),
@@ -251,7 +251,7 @@ impl ProcEntry {
             ProcEntry::Mounts => Ok(Target::Path(b"self/mounts".into())),
             ProcEntry::Descriptor(pid, fd) => {
                 let files = find(pid)?.files().ok_or(gone)?;
-                Ok(Target::Node(Arc::clone(&files.get(fd).map_err(|_| gone)?.node)))
+                Ok(Target::Inode(Arc::clone(&files.get(fd).map_err(|_| gone)?.node)))
             }
             ProcEntry::Of(pid, _, what) => what.target(&*find(pid)?),
             _ => Err(gone),
@@ -269,7 +269,7 @@ impl ProcEntry {
                 let files = find(pid)?.files().ok_or(Errno(ENOENT))?;
                 files.get(fd).map_err(|_| Errno(ENOENT))?.path()
             }
-            (_, Target::Node(node)) => node.path(None),
+            (_, Target::Inode(node)) => node.path(None),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::lock::lock;
 use crate::path::Target;
 use crate::task::process as processes;
 use crate::task::usage::Used;
-use crate::task::{Process, Space, Thread, shortage};
+use crate::task::{Process, Space, Thread, oom};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -74,7 +74,7 @@ impl ProcessFile {
     /// The target of a link.
     pub(super) fn target(self, process: &Process) -> Result<Target, Errno> {
         match self {
-            ProcessFile::Cwd => Ok(Target::Node(lock(&process.place).folder())),
+            ProcessFile::Cwd => Ok(Target::Inode(lock(&process.place).folder())),
             ProcessFile::Root => Ok(Target::Path(b"/".into())),
             ProcessFile::Exe => {
                 let path = lock(&process.program).path.clone();
@@ -122,7 +122,7 @@ impl ProcessFile {
             ProcessFile::Comm => writeln!(out, "{name}"),
             ProcessFile::Limits => limits(space, out),
             ProcessFile::Mounts => mounts(out),
-            ProcessFile::OomScore => writeln!(out, "{}", shortage::score(process)),
+            ProcessFile::OomScore => writeln!(out, "{}", oom::score(process)),
             ProcessFile::Stat => {
                 let one = thread.as_ref().filter(|_| only.is_some());
                 let used = one.map_or(&process.used, |thread| &thread.used).get();

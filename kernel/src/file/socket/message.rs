@@ -11,7 +11,7 @@ use super::Socket;
 use super::names::Name;
 use crate::errno::Errno;
 use crate::file::budget::Charge;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::lock::lock;
 use alloc::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct Passed {
 
 /// The socket of a description, if it is one.
 fn socket(open: &Arc<Open>) -> Option<&Arc<Socket>> {
-    if let NodeKind::Socket(socket) = &open.node.kind { Some(socket) } else { None }
+    if let InodeKind::Socket(socket) = &open.node.kind { Some(socket) } else { None }
 }
 
 impl Passed {

@@ -23,7 +23,7 @@ mod transfer;
 pub(crate) use names::Name;
 pub(crate) use transfer::{Extra, Taken};
 
-use super::node::{Node, NodeKind};
+use super::inode::{Inode, InodeKind};
 use super::open::{Mode, Open};
 use super::ready::{Changed, READABLE, WRITABLE};
 use crate::errno::Errno;
@@ -144,7 +144,7 @@ impl Socket {
     /// # Errors
     /// ENFILE, ENOSPC: the budget is used up.
     pub(crate) fn open(self: &Arc<Self>, flags: u32) -> Result<Arc<Open>, Errno> {
-        let node = Node::new(NodeKind::Socket(Arc::clone(self)), 0o777)?;
+        let node = Inode::new(InodeKind::Socket(Arc::clone(self)), 0o777)?;
         Open::new(node, None, Mode::READ_WRITE, flags)
     }
 

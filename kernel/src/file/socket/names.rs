@@ -2,7 +2,7 @@
 
 use super::{Socket, Type};
 use crate::errno::Errno;
-use crate::file::node::{Node, NodeKind};
+use crate::file::inode::{Inode, InodeKind};
 use crate::file::tree;
 use crate::lock::lock;
 use crate::path::Start;
@@ -68,7 +68,7 @@ impl Socket {
         if found.node.is_some() {
             return Err(Errno(EADDRINUSE));
         }
-        let node = Node::new(NodeKind::Name(Arc::downgrade(self)), mode)?;
+        let node = Inode::new(InodeKind::Name(Arc::downgrade(self)), mode)?;
         let used = |error| if error == Errno(EEXIST) { Errno(EADDRINUSE) } else { error };
         tree::insert(&found.parent, &found.name, &node).map_err(used)?;
         let mut whole = path.to_vec();
@@ -115,7 +115,7 @@ impl Socket {
     pub(crate) fn find(kind: Type, name: &[u8], start: &Start) -> Result<Arc<Socket>, Errno> {
         let socket = match path(name) {
             Some(path) => match &start.find(path, true)?.kind {
-                NodeKind::Name(socket) => socket.upgrade(),
+                InodeKind::Name(socket) => socket.upgrade(),
                 _ => None,
             },
             None => {

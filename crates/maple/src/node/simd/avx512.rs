@@ -5,7 +5,7 @@
 //! So inline assembly replaces the cases in which the compiler emits more instructions than needed.
 
 use crate::Index;
-use crate::hint::cold_path;
+use crate::cold_path::cold_path;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};

@@ -3,7 +3,7 @@
 use super::Avx512;
 use super::splice::splice_lines;
 use crate::Index;
-use crate::hint::cold_path;
+use crate::cold_path::cold_path;
 use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW, WIDE};
 use crate::node::change::{Change, NodeEdits, Run};
 use crate::node::inner::{Inner, Item, Splice};

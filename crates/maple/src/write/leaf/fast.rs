@@ -10,9 +10,9 @@
 
 use crate::Index;
 use crate::alloc::NodeAlloc;
+use crate::cold_path::cold_path;
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::hint::cold_path;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Bound, Change, Edit, Job, Link, Run, Search, words};
 use crate::write::descent::WriteDescent;

@@ -2,8 +2,8 @@
 //! after it.
 
 use crate::alloc::NodeAlloc;
+use crate::cold_path::initialised;
 use crate::entry::{Entry, Raw};
-use crate::hint::initialised;
 use crate::layout::LEAF_SLOTS;
 use crate::node::Body;
 use crate::write::{Removed, Target};

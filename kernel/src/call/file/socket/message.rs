@@ -1,7 +1,7 @@
 //! Calls that send and receive: sendto, sendmsg, recvfrom, recvmsg; reads and writes of sockets.
 
 use super::super::buffer::Buffer;
-use super::super::parts::Parts;
+use super::super::iovec::Parts;
 use super::{BAD, Call, Outcome, control, of, put_name, target, tell_name, wait};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;

@@ -16,7 +16,7 @@ use super::poll::deadline;
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::file::ready::Changed;
 use crate::file::socket::{Name, Socket, Type};
@@ -43,7 +43,7 @@ const ANY_ADDRESS: u64 = 128;
 /// The socket of a description.
 fn of(open: &Open) -> Result<&Arc<Socket>, Errno> {
     match &open.node.kind {
-        NodeKind::Socket(socket) => Ok(socket),
+        InodeKind::Socket(socket) => Ok(socket),
         _ => Err(Errno(ENOTSOCK)),
     }
 }

@@ -5,7 +5,7 @@
 
 use super::words_masked;
 use crate::Index;
-use crate::hint::cold_path;
+use crate::cold_path::cold_path;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::Inner;
 use crate::node::leaf::Body;

@@ -1,7 +1,7 @@
 //! Calls that change memory of which monitors of userfaultfd hear.
 
 use super::{Call, Outcome, Stop};
-use crate::file::events::Events;
+use crate::file::userfault_events::Events;
 use crate::task::Space;
 use alloc::sync::Arc;
 

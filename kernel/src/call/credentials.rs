@@ -2,7 +2,7 @@
 
 use super::{Call, Outcome, fail};
 use crate::lock::lock;
-use crate::task::identity::{EFFECTIVE, IdKind, Identity};
+use crate::task::credentials::{EFFECTIVE, IdKind, Identity};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EINVAL, ENOMEM, EPERM};

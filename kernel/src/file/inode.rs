@@ -5,18 +5,18 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
+use super::deny_write::Users;
 use super::epoll::Epoll;
 use super::eventfd::EventFd;
-use super::image::Users;
 use super::locks::FileLocks;
-use super::monitor::Monitor;
 use super::open::refused;
 use super::pidfd::PidFd;
 use super::pipe::Pipe;
 use super::proc;
-use super::setting::Setting;
 use super::socket::Socket;
+use super::sysfs::Setting;
 use super::timerfd::TimerFd;
+use super::userfaultfd::Monitor;
 use crate::call;
 use crate::errno::Errno;
 use crate::lock::lock;
@@ -75,7 +75,7 @@ impl Device {
 }
 
 /// What an inode is.
-pub(crate) enum NodeKind {
+pub(crate) enum InodeKind {
     Folder(SpinMutex<Folder>),
     File(Shared<Shmem<Kernel>>),
     Link(Vec<u8>),
@@ -100,14 +100,14 @@ pub(crate) enum NodeKind {
 
 /// What a name in a folder leads to.
 pub(crate) struct FolderEntry {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<Inode>,
     _charge: Charge,
 }
 
 impl FolderEntry {
     /// # Errors
     /// ENOSPC: the budget of the heap is used up.
-    pub(super) fn new(name: &[u8], node: &Arc<Node>) -> Result<FolderEntry, Errno> {
+    pub(super) fn new(name: &[u8], node: &Arc<Inode>) -> Result<FolderEntry, Errno> {
         Ok(FolderEntry { node: Arc::clone(node), _charge: Charge::new(ENTRY + name.len())? })
     }
 }
@@ -117,15 +117,15 @@ impl FolderEntry {
 pub(crate) struct Folder {
     pub(crate) entries: BTreeMap<Vec<u8>, FolderEntry>,
     /// The parent; none for the root. A folder that was removed keeps it.
-    pub(crate) parent: Weak<Node>,
+    pub(crate) parent: Weak<Inode>,
     /// It is in no folder any more, so nothing may be added.
     pub(crate) removed: bool,
 }
 
 /// An inode.
-pub(crate) struct Node {
+pub(crate) struct Inode {
     pub(crate) number: u64,
-    pub(crate) kind: NodeKind,
+    pub(crate) kind: InodeKind,
     /// The permissions, without the type.
     mode: AtomicU32,
     pub(crate) user: AtomicU32,
@@ -141,7 +141,7 @@ pub(crate) struct Node {
     _charge: Option<Charge>,
 }
 
-/// Places in [`Node::times`].
+/// Places in [`Inode::times`].
 pub(crate) const READ: usize = 0;
 pub(crate) const WRITTEN: usize = 1;
 pub(crate) const CHANGED: usize = 2;
@@ -155,11 +155,11 @@ fn number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Node {
-    fn make(number: u64, kind: NodeKind, mode: u32, charge: Option<Charge>) -> Arc<Node> {
+impl Inode {
+    fn make(number: u64, kind: InodeKind, mode: u32, charge: Option<Charge>) -> Arc<Inode> {
         let now = call::real_time();
-        let links = if matches!(kind, NodeKind::Folder(_)) { 2 } else { 1 };
-        Arc::new(Node {
+        let links = if matches!(kind, InodeKind::Folder(_)) { 2 } else { 1 };
+        Arc::new(Inode {
             number,
             kind,
             mode: AtomicU32::new(mode & 0o7777),
@@ -176,25 +176,25 @@ impl Node {
 
     /// # Errors
     /// ENOSPC: the budget of the heap is used up.
-    pub(crate) fn new(kind: NodeKind, mode: u32) -> Result<Arc<Node>, Errno> {
-        let more = if let NodeKind::Link(target) = &kind { target.len() } else { 0 };
+    pub(crate) fn new(kind: InodeKind, mode: u32) -> Result<Arc<Inode>, Errno> {
+        let more = if let InodeKind::Link(target) = &kind { target.len() } else { 0 };
         let charge = Charge::new(NODE + more)?;
-        Ok(Node::make(number(), kind, mode, Some(charge)))
+        Ok(Inode::make(number(), kind, mode, Some(charge)))
     }
 
     /// An empty folder.
-    pub(crate) fn folder(parent: &Arc<Node>, mode: u32) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn folder(parent: &Arc<Inode>, mode: u32) -> Result<Arc<Inode>, Errno> {
         let folder = Folder { parent: Arc::downgrade(parent), ..Folder::default() };
-        Node::new(NodeKind::Folder(SpinMutex::new(folder)), mode)
+        Inode::new(InodeKind::Folder(SpinMutex::new(folder)), mode)
     }
 
     /// The folder at the top.
-    pub(super) fn root() -> Result<Arc<Node>, Errno> {
-        Node::new(NodeKind::Folder(SpinMutex::default()), 0o755)
+    pub(super) fn root() -> Result<Arc<Inode>, Errno> {
+        Inode::new(InodeKind::Folder(SpinMutex::default()), 0o755)
     }
 
     /// An empty file that listings of maps show by `path`.
-    pub(crate) fn file(path: &[u8], mode: u32) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn file(path: &[u8], mode: u32) -> Result<Arc<Inode>, Errno> {
         let charge = Charge::new(NODE + path.len())?;
         let number = number();
         let path = String::from_utf8_lossy(path).into_owned();
@@ -202,7 +202,7 @@ impl Node {
         let memory = Shmem::try_new(tables().paging(), kind).map_err(refused)?;
         // As in Linux, only memfd_create makes files that can be sealed.
         memory.add_seals(Seals::SEAL).map_err(refused)?;
-        Ok(Node::make(number, NodeKind::File(memory), mode, Some(charge)))
+        Ok(Inode::make(number, InodeKind::File(memory), mode, Some(charge)))
     }
 
     /// A number for the inode of an object that is made next.
@@ -211,32 +211,32 @@ impl Node {
     }
 
     /// A file of this memory, which has its number.
-    pub(crate) fn memory(memory: Shared<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn memory(memory: Shared<Shmem<Kernel>>, mode: u32) -> Result<Arc<Inode>, Errno> {
         let charge = Charge::new(NODE)?;
         let number = Object::info(&*memory).inode;
-        Ok(Node::make(number, NodeKind::File(memory), mode, Some(charge)))
+        Ok(Inode::make(number, InodeKind::File(memory), mode, Some(charge)))
     }
 
     /// The inode of an entry of `/proc`.
-    pub(super) fn proc(entry: proc::ProcEntry, number: u64, mode: u32) -> Arc<Node> {
-        Node::make(number, NodeKind::Proc(entry), mode, None)
+    pub(super) fn proc(entry: proc::ProcEntry, number: u64, mode: u32) -> Arc<Inode> {
+        Inode::make(number, InodeKind::Proc(entry), mode, None)
     }
 
     /// The type and the permissions, as in `st_mode`.
     pub(crate) fn mode(&self) -> u32 {
         let kind = match &self.kind {
-            NodeKind::Folder(_) => S_IFDIR,
-            NodeKind::File(_) | NodeKind::Huge(_) | NodeKind::Setting(_) => S_IFREG,
-            NodeKind::Link(_) => S_IFLNK,
-            NodeKind::Device(_) => S_IFCHR,
-            NodeKind::Pipe(_) => S_IFIFO,
-            NodeKind::Monitor(_)
-            | NodeKind::Event(_)
-            | NodeKind::Timer(_)
-            | NodeKind::Epoll(_)
-            | NodeKind::Process(_) => 0,
-            NodeKind::Socket(_) | NodeKind::Name(_) => S_IFSOCK,
-            NodeKind::Proc(entry) => entry.file_type(),
+            InodeKind::Folder(_) => S_IFDIR,
+            InodeKind::File(_) | InodeKind::Huge(_) | InodeKind::Setting(_) => S_IFREG,
+            InodeKind::Link(_) => S_IFLNK,
+            InodeKind::Device(_) => S_IFCHR,
+            InodeKind::Pipe(_) => S_IFIFO,
+            InodeKind::Monitor(_)
+            | InodeKind::Event(_)
+            | InodeKind::Timer(_)
+            | InodeKind::Epoll(_)
+            | InodeKind::Process(_) => 0,
+            InodeKind::Socket(_) | InodeKind::Name(_) => S_IFSOCK,
+            InodeKind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.
         kind | self.mode.load(Ordering::Relaxed)
@@ -245,7 +245,7 @@ impl Node {
     /// # Errors
     /// EPERM: a seal of a memfd keeps the permissions to execute.
     pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
-        if let NodeKind::File(memory) = &self.kind
+        if let InodeKind::File(memory) = &self.kind
             && memory.seals().intersects(Seals::EXEC)
             && (self.mode() ^ mode) & 0o111 != 0
         {
@@ -278,18 +278,18 @@ impl Node {
     /// The number of the device that it is on.
     pub(crate) fn device(&self) -> u64 {
         match self.kind {
-            NodeKind::Proc(_) => PROC,
+            InodeKind::Proc(_) => PROC,
             _ => u64::from(MEMORY.0) << 8 | u64::from(MEMORY.1),
         }
     }
 
     pub(crate) fn size(&self) -> u64 {
         match &self.kind {
-            NodeKind::File(memory) => memory.size(),
+            InodeKind::File(memory) => memory.size(),
             // Relaxed: only the number.
-            NodeKind::Huge(size) => size.load(Ordering::Relaxed),
-            NodeKind::Link(target) => target.len() as u64,
-            NodeKind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
+            InodeKind::Huge(size) => size.load(Ordering::Relaxed),
+            InodeKind::Link(target) => target.len() as u64,
+            InodeKind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
             _ => 0,
         }
     }
@@ -298,20 +298,20 @@ impl Node {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
         match &self.kind {
-            NodeKind::Folder(folder) => {
+            InodeKind::Folder(folder) => {
                 Ok(lock(folder).entries.get(name).map(|entry| Arc::clone(&entry.node)))
             }
-            NodeKind::Proc(entry) => entry.child(name),
+            InodeKind::Proc(entry) => entry.child(name),
             _ => Err(Errno(ENOTDIR)),
         }
     }
 
     /// Its parent; for the root itself.
-    pub(crate) fn parent(self: &Arc<Self>) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn parent(self: &Arc<Self>) -> Result<Arc<Inode>, Errno> {
         match &self.kind {
-            NodeKind::Folder(folder) => {
+            InodeKind::Folder(folder) => {
                 let folder = lock(folder);
                 match folder.parent.upgrade() {
                     Some(parent) => Ok(parent),
@@ -319,7 +319,7 @@ impl Node {
                     None => Ok(Arc::clone(self)),
                 }
             }
-            NodeKind::Proc(entry) => entry.parent(),
+            InodeKind::Proc(entry) => entry.parent(),
             _ => Err(Errno(ENOTDIR)),
         }
     }
@@ -368,10 +368,10 @@ impl Node {
     }
 
     /// The name of an entry.
-    fn name_of(&self, child: &Arc<Node>) -> Option<Vec<u8>> {
+    fn name_of(&self, child: &Arc<Inode>) -> Option<Vec<u8>> {
         match (&self.kind, &child.kind) {
-            (_, NodeKind::Proc(entry)) => Some(entry.name()),
-            (NodeKind::Folder(folder), _) => {
+            (_, InodeKind::Proc(entry)) => Some(entry.name()),
+            (InodeKind::Folder(folder), _) => {
                 let folder = lock(folder);
                 let mut entries = folder.entries.iter();
                 let found = entries.find(|(_, entry)| Arc::ptr_eq(&entry.node, child));

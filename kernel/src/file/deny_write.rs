@@ -5,7 +5,7 @@
 //! keep the other kind out. Each user is a guard, so none is forgotten. A program that was forked
 //! shares the guard of its maker.
 
-use super::node::{Node, NodeKind};
+use super::inode::{Inode, InodeKind};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -28,15 +28,15 @@ impl Users {
 }
 
 /// A user that writes.
-pub(crate) struct Writer(Arc<Node>);
+pub(crate) struct Writer(Arc<Inode>);
 
 impl Writer {
     /// A user of a regular file. None: another inode is not counted.
     ///
     /// # Errors
     /// ETXTBSY: a program executes it.
-    pub(crate) fn new(node: &Arc<Node>) -> Result<Option<Writer>, Errno> {
-        if !matches!(node.kind, NodeKind::File(_)) {
+    pub(crate) fn new(node: &Arc<Inode>) -> Result<Option<Writer>, Errno> {
+        if !matches!(node.kind, InodeKind::File(_)) {
             return Ok(None);
         }
         node.users.change(1)?;
@@ -51,12 +51,12 @@ impl Drop for Writer {
 }
 
 /// A program that executes a file.
-pub(crate) struct Image(Arc<Node>);
+pub(crate) struct Image(Arc<Inode>);
 
 impl Image {
     /// # Errors
     /// ETXTBSY: a description may write it.
-    pub(super) fn new(node: Arc<Node>) -> Result<Image, Errno> {
+    pub(super) fn new(node: Arc<Inode>) -> Result<Image, Errno> {
         node.users.change(-1)?;
         Ok(Image(node))
     }

@@ -1,8 +1,8 @@
 //! The tree at the start: the folders that programs expect, the devices, `/sys`, and the archive.
 
-use super::node::{Device, Node, NodeKind};
+use super::inode::{Device, Inode, InodeKind};
 use super::open::refused;
-use super::{budget, proc, setting, tree};
+use super::{budget, proc, sysfs, tree};
 use crate::errno::Errno;
 use crate::machine::Kernel;
 use crate::path::Start;
@@ -55,7 +55,7 @@ pub(crate) fn start() -> Result<(), Errno> {
         add(path.as_bytes(), S_IFDIR | mode, b"")?;
     }
     for (path, device) in DEVICES {
-        let node = Node::new(NodeKind::Device(device), 0o666)?;
+        let node = Inode::new(InodeKind::Device(device), 0o666)?;
         put(path.as_bytes(), &node)?;
     }
     for (path, target) in LINKS {
@@ -119,8 +119,8 @@ fn huge_pages() -> Result<(), Errno> {
     ] {
         add(format!("{FOLDER}/{name}").as_bytes(), S_IFREG | 0o444, text.as_bytes())?;
     }
-    setting::all().try_for_each(|setting| {
-        let node = Node::new(NodeKind::Setting(setting), 0o644)?;
+    sysfs::all().try_for_each(|setting| {
+        let node = Inode::new(InodeKind::Setting(setting), 0o644)?;
         put(format!("{FOLDER}/{}", setting.path).as_bytes(), &node)
     })
 }
@@ -132,11 +132,11 @@ fn huge_pages() -> Result<(), Errno> {
 /// ENOSPC: no memory. EINVAL: neither file, folder nor link. Those of a walk.
 pub(crate) fn add(path: &[u8], mode: u32, data: &[u8]) -> Result<(), Errno> {
     let node = match mode & S_IFMT {
-        S_IFDIR => Node::folder(tree::root(), mode)?,
-        S_IFLNK => Node::new(NodeKind::Link(data.to_vec()), mode)?,
+        S_IFDIR => Inode::folder(tree::root(), mode)?,
+        S_IFLNK => Inode::new(InodeKind::Link(data.to_vec()), mode)?,
         S_IFREG => {
-            let node = Node::file(path, mode)?;
-            if let NodeKind::File(memory) = &node.kind
+            let node = Inode::file(path, mode)?;
+            if let InodeKind::File(memory) = &node.kind
                 && memory.write(0, data).map_err(refused)? < data.len()
             {
                 return Err(Errno(ENOSPC));
@@ -149,19 +149,19 @@ pub(crate) fn add(path: &[u8], mode: u32, data: &[u8]) -> Result<(), Errno> {
 }
 
 /// Puts an inode into the tree.
-fn put(path: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
+fn put(path: &[u8], node: &Arc<Inode>) -> Result<(), Errno> {
     let start = Start { folder: Arc::clone(tree::root()), pid: 0 };
     // The folders that lead to it.
     let ends = path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/');
     for (end, _) in ends {
         let found = start.walk(&path[..end], true)?;
         if found.node.is_none() {
-            let folder = Node::folder(&found.parent, 0o755)?;
+            let folder = Inode::folder(&found.parent, 0o755)?;
             tree::insert(&found.parent, &found.name, &folder)?;
         }
     }
     let found = start.walk(path, false)?;
-    if let NodeKind::Folder(folder) = &node.kind {
+    if let InodeKind::Folder(folder) = &node.kind {
         crate::lock::lock(folder).parent = Arc::downgrade(&found.parent);
     }
     match &found.node {

@@ -3,9 +3,9 @@
 use super::{Call, Outcome, check_flags};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::monitor::{FEATURES, Monitor};
-use crate::file::node::NodeKind;
+use crate::file::inode::InodeKind;
 use crate::file::open::{Mode, Open};
+use crate::file::userfaultfd::{FEATURES, Monitor};
 use crate::task::Space;
 use crate::user::HOLE;
 use alloc::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) fn new(call: &mut Call<'_>, flags: u64) -> Outcome {
 /// A descriptor of a monitor.
 pub(super) fn descriptor(call: &Call<'_>, monitor: Arc<Monitor>) -> Result<u32, Errno> {
     let flags = monitor.flags() & (O_NONBLOCK | O_CLOEXEC);
-    call.descriptor(NodeKind::Monitor(monitor), Mode::READ_WRITE, flags)
+    call.descriptor(InodeKind::Monitor(monitor), Mode::READ_WRITE, flags)
 }
 
 /// An ioctl of a descriptor of userfaultfd.
@@ -260,5 +260,5 @@ pub(super) fn scan(call: &mut Call<'_>, open: &Open, at: u64) -> Outcome {
 
 /// Whether a description is one of userfaultfd.
 pub(super) fn of(open: &Arc<Open>) -> Option<&Monitor> {
-    if let NodeKind::Monitor(monitor) = &open.node.kind { Some(monitor) } else { None }
+    if let InodeKind::Monitor(monitor) = &open.node.kind { Some(monitor) } else { None }
 }

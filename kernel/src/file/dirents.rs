@@ -2,7 +2,7 @@
 //! beginning.
 
 use super::budget::Charge;
-use super::node::{FolderEntry, Node, NodeKind};
+use super::inode::{FolderEntry, Inode, InodeKind};
 use crate::errno::Errno;
 use crate::lock::lock;
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ impl Listing {
     ///
     /// # Errors
     /// ENOTDIR; ENOENT: it was removed. ENOMEM.
-    pub(super) fn of(node: &Arc<Node>) -> Result<Listing, Errno> {
+    pub(super) fn of(node: &Arc<Inode>) -> Result<Listing, Errno> {
         const FOLDER: u8 = 4;
         let parent = node.parent().map_err(|error| match error {
             Errno(ENOTDIR) => error,
@@ -37,7 +37,7 @@ impl Listing {
         add(b".", node.number, FOLDER)?;
         add(b"..", parent.number, FOLDER)?;
         match &node.kind {
-            NodeKind::Folder(folder) => {
+            InodeKind::Folder(folder) => {
                 // The budget bounds the entries of all folders, so this lock is held for a bounded
                 // time.
                 let folder = lock(folder);
@@ -45,7 +45,7 @@ impl Listing {
                     add(name, node.number, node.entry_type())?;
                 }
             }
-            NodeKind::Proc(entry) => entry.list(&mut add)?,
+            InodeKind::Proc(entry) => entry.list(&mut add)?,
             _ => return Err(Errno(ENOTDIR)),
         }
         let charge = Charge::new(bytes).map_err(|_| Errno(ENOMEM))?;

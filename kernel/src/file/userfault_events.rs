@@ -10,7 +10,7 @@
 //! event, and has got a descriptor for it. If none does, it is dropped, and the child's memory is
 //! not registered.
 
-use super::monitor::{self, MESSAGE, Monitor};
+use super::userfaultfd::{self, MESSAGE, Monitor};
 use crate::lock::lock;
 use crate::task::{Space, Thread, WaitQueue};
 use alloc::sync::{Arc, Weak};
@@ -39,7 +39,7 @@ impl Told {
     pub(crate) fn finish(&self) {
         // Release: pairs with `is_done`. Acquire is not needed: the first one ends the change.
         if !self.done.swap(true, Ordering::Release) {
-            monitor::end_change(self.uffd);
+            userfaultfd::end_change(self.uffd);
             self.waiting.wake_all();
         }
     }
@@ -96,7 +96,7 @@ impl Events {
     /// fork has made.
     pub(crate) fn take(child: Option<&Arc<Space>>) -> Option<Events> {
         let (events, children) = {
-            let mut found = lock(monitor::found());
+            let mut found = lock(userfaultfd::found());
             (core::mem::take(&mut found.events), core::mem::take(&mut found.children))
         };
         if let Some(space) = child {
@@ -117,7 +117,7 @@ impl Events {
             self.current = self.post(event);
             if self.current.is_none() {
                 // The monitor was closed; or without memory, it does not hear of it.
-                monitor::end_change(uffd);
+                userfaultfd::end_change(uffd);
             }
         }
     }
@@ -143,7 +143,7 @@ impl Events {
                 ([UNMAP, range.start as u64, range.end as u64, 0], None)
             }
         };
-        let monitor = monitor::find(uffd)?;
+        let monitor = userfaultfd::find(uffd)?;
         let done = AtomicBool::new(false);
         let told = Arc::new(Told { uffd, done, waiting: WaitQueue::new() });
         monitor.post(Event { message, child, told: Arc::clone(&told) }).ok()?;
@@ -157,6 +157,6 @@ impl Drop for Events {
             told.finish();
             monitor.upgrade().inspect(|monitor| monitor.take_back(&told));
         }
-        self.rest.by_ref().for_each(|event| monitor::end_change(event.uffd));
+        self.rest.by_ref().for_each(|event| userfaultfd::end_change(event.uffd));
     }
 }

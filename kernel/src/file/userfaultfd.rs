@@ -11,8 +11,8 @@
 //! last descriptor unregisters the memory, and then wakes all.
 
 use super::budget::Charge;
-use super::events::{Event, Message, Told};
 use super::ready::Changed;
+use super::userfault_events::{Event, Message, Told};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
@@ -424,7 +424,7 @@ impl UserFaultHandler for Monitors {
         Some(number)
     }
 
-    /// The call cannot wait here: [`Events::take`](super::events::Events::take) lets it wait later.
+    /// The call cannot wait here: [`Events::take`](super::userfault_events::Events::take) lets it wait later.
     fn deliver(&self, events: Vec<UserFaultEvent>) {
         lock(found()).events = events;
     }
