@@ -51,7 +51,7 @@ fn processor(cpuinfo: &str) -> String {
 }
 
 /// A word of a command line, in quotes if a shell would split it.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./,=:+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.into(),

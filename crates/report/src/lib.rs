@@ -38,6 +38,8 @@ mod statistics;
 mod table;
 mod target;
 
+#[cfg(feature = "std")]
+pub use host::quoted;
 pub use note::Note;
 pub use run::{Clock, Run};
 pub use statistics::{median, spread};

@@ -91,13 +91,16 @@ fn not_built(what: &str) -> String {
 
 /// The exit code of a command that only succeeds or fails with 2.
 fn ending(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            complain(what);
-            ExitCode::from(2)
-        }
-    }
+    exit_code(done.map(|()| 0).map_err(|what| (2, what)))
+}
+
+/// The exit code of a command, or of its failure, which is printed.
+fn exit_code(done: Result<u8, (u8, String)>) -> ExitCode {
+    let code = done.unwrap_or_else(|(code, what)| {
+        complain(what);
+        code
+    });
+    code.into()
 }
 
 /// Prints an error to standard error: the cause, and the cure.

@@ -18,7 +18,7 @@ use trace::{
 };
 
 use crate::{
-    cli, complain,
+    cli, complain, exit_code,
     flame::Flame,
     output::{self, Lines},
     pages::PagesOfAll,
@@ -33,28 +33,14 @@ const WRONG: u8 = 1;
 const MALFORMED: u8 = 2;
 
 pub(crate) fn run(options: &cli::Replay) -> ExitCode {
-    let mut pages = match PagesOfAll::new(options.pages) {
-        Ok(pages) => pages,
-        Err(what) => {
-            complain(what);
-            return MALFORMED.into();
-        }
-    };
+    exit_code(replay_all(options).map_err(|what| (MALFORMED, what)))
+}
+
+fn replay_all(options: &cli::Replay) -> Result<u8, String> {
+    let mut pages = PagesOfAll::new(options.pages)?;
     // It is opened first, so that a file that cannot be written is reported before the work.
-    let json = match destination(options.json.as_deref()) {
-        Ok(json) => json,
-        Err(what) => {
-            complain(what);
-            return MALFORMED.into();
-        }
-    };
-    let flame = match Flame::open(&options.flame) {
-        Ok(flame) => flame,
-        Err(what) => {
-            complain(what);
-            return MALFORMED.into();
-        }
-    };
+    let json = destination(options.json.as_deref())?;
+    let flame = Flame::open(&options.flame)?;
     let to_stdout = matches!(json, Lines::Stdout);
     let style = Style { full: options.full, ..Style::of_stderr() };
     let mut all = Summary::default();
@@ -99,20 +85,14 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
                 map.insert("mirrored_per_second".into(), json!(speed.mirrored_per_second()));
             }
         }
-        if let Err(what) = json.write(&format!("{object}\n")) {
-            complain(what);
-            return MALFORMED.into();
-        }
+        json.write(&format!("{object}\n"))?;
     }
     let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
     if flame.is_wanted() && all.stacks.is_empty() {
-        complain("the recordings have no call stacks; make one by samara trace --stacks --record");
-        return MALFORMED.into();
+        let cure = "make one by samara trace --stacks --record";
+        return Err(format!("the recordings have no call stacks; {cure}"));
     }
-    if let Err(what) = flame.write(&all.stacks, &names.join(", ")) {
-        complain(what);
-        return MALFORMED.into();
-    }
+    flame.write(&all.stacks, &names.join(", "))?;
     if !to_stdout && errors.len() < options.files.len() {
         messages::show(&tables::render(&all, style));
         pages.texts.iter().for_each(|text| messages::show(&format!("\n{text}")));
@@ -134,7 +114,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     }
     // The report could not be written. With --json - there is none.
     let unwritten = !to_stdout && messages::failure().is_some();
-    ending(&all, errors.is_empty(), pages.failed, options.strict, unwritten).into()
+    Ok(ending(&all, errors.is_empty(), pages.failed, options.strict, unwritten))
 }
 
 /// The first bytes of a recording.

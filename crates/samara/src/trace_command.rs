@@ -20,7 +20,7 @@ use trace::{
 };
 use vma::Profile;
 
-use crate::{PROGRAM, cli, complain, flame::Flame, output};
+use crate::{PROGRAM, cli, exit_code, flame::Flame, output};
 
 /// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
@@ -32,13 +32,7 @@ const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 pub(crate) fn run(options: &cli::Trace) -> ExitCode {
-    match follow(options) {
-        Ok(code) => code.into(),
-        Err((code, what)) => {
-            complain(what);
-            code.into()
-        }
-    }
+    exit_code(follow(options))
 }
 
 type Failure = (u8, String);

@@ -2,9 +2,6 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-#[path = "../../trace/tests/common/needs.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod needs;
 #[path = "../../trace/tests/common/patience.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod patience;
@@ -24,7 +21,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use traced::{compile, object, samara, temporary};
+use traced::{compile, object, on_terminal, ran, samara, temporary};
 
 /// Two threads map and unmap, one waits in a read, one forks. Signals arrive all the time. Each
 /// call must do what it does without a tracer. Ends at the end of standard input.
@@ -215,20 +212,26 @@ fn calls(tracer: &mut Child, count: usize) -> BufReader<std::process::ChildStdou
     lines
 }
 
+/// Reads on until the tracer ends well, and gives its report.
+fn report(mut tracer: Child, mut lines: impl Read) -> String {
+    lines.read_to_end(&mut Vec::new()).unwrap();
+    let mut report = String::new();
+    tracer.stderr.take().unwrap().read_to_string(&mut report).unwrap();
+    assert_eq!(tracer.wait().unwrap().code(), Some(0), "{report}");
+    report
+}
+
 #[test]
 fn a_running_program_is_followed_and_left() {
     let child = start("attached");
     let pid = child.id();
-    for round in 0..3 {
+    for _ in 0..3 {
         let file = temporary("attached.json");
         let mut tracer = follow(pid, &["--verify", "--json", file.to_str().unwrap()]);
-        let mut lines = calls(&mut tracer, 300);
+        let lines = calls(&mut tracer, 300);
         assert_eq!(tracer_of(pid), tracer.id());
         send(&tracer, Signal::SIGINT);
-        lines.read_to_end(&mut Vec::new()).unwrap();
-        let mut report = String::new();
-        tracer.stderr.take().unwrap().read_to_string(&mut report).unwrap();
-        assert_eq!(tracer.wait().unwrap().code(), Some(0), "round {round}: {report}");
+        let report = report(tracer, lines);
         let result = object(&file);
         assert_eq!(result["mismatches"], 0, "{report}");
         assert_eq!(result["cannot_tell"], 0, "{report}");
@@ -249,12 +252,9 @@ fn a_thread_in_a_vfork_delays_no_other_one() {
     falls_asleep(&mut child);
     for _ in 0..2 {
         let mut tracer = follow(child.id(), &[]);
-        let mut lines = calls(&mut tracer, 100);
+        let lines = calls(&mut tracer, 100);
         send(&tracer, Signal::SIGINT);
-        lines.read_to_end(&mut Vec::new()).unwrap();
-        let out = tracer.wait_with_output().unwrap();
-        let report = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(0), "{report}");
+        let report = report(tracer, lines);
         assert!(!report.contains("mismatch in"), "{report}");
         assert_eq!(status(child.id(), "TracerPid:"), "0");
     }
@@ -327,12 +327,9 @@ fn the_program_outlives_a_tracer_that_is_killed() {
 fn the_tracer_ends_with_the_program() {
     let child = start("ends");
     let mut tracer = follow(child.id(), &["--stacks"]);
-    let mut lines = calls(&mut tracer, 20);
+    let lines = calls(&mut tracer, 20);
     ends_well(child);
-    lines.read_to_end(&mut Vec::new()).unwrap();
-    let out = tracer.wait_with_output().unwrap();
-    let report = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(0), "{report}");
+    let report = report(tracer, lines);
     assert!(report.contains(" map (ends.c:"), "a thread's stack: {report}");
 }
 
@@ -364,7 +361,7 @@ fn what_cannot_be_followed_is_an_error() {
     gone.wait().unwrap();
     let error = |pid: &str| {
         let out = samara(&["-p", pid]);
-        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+        (out.code, out.err)
     };
     let (code, text) = error(&gone.id().to_string());
     assert_eq!(code, Some(125), "{text}");
@@ -372,8 +369,7 @@ fn what_cannot_be_followed_is_an_error() {
     for pid in ["0", "x", "-1"] {
         assert_eq!(error(pid).0, Some(2), "{pid}");
     }
-    let out = samara(&["-p", "1", "--", "true"]);
-    assert_eq!(out.status.code(), Some(2));
+    samara(&["-p", "1", "--", "true"]).with_code(2);
     // A second tracer.
     let child = start("taken");
     let mut tracer = follow(child.id(), &[]);
@@ -389,8 +385,7 @@ fn what_cannot_be_followed_is_an_error() {
 
 #[test]
 fn help_names_the_option() {
-    let out = samara(&["--help"]);
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = samara(&["--help"]).out;
     assert!(text.contains("-p, --attach <PID>") && text.contains("samara trace -p "), "{text}");
 }
 
@@ -404,11 +399,8 @@ fn a_limit_leaves_the_program() {
     {
         let file = temporary("limited.json");
         let mut tracer = follow(pid, &[&limit[..], &["--json", file.to_str().unwrap()]].concat());
-        let mut lines = calls(&mut tracer, 1);
-        lines.read_to_end(&mut Vec::new()).unwrap();
-        let mut report = String::new();
-        tracer.stderr.take().unwrap().read_to_string(&mut report).unwrap();
-        assert_eq!(tracer.wait().unwrap().code(), Some(0), "{limit:?}: {report}");
+        let lines = calls(&mut tracer, 1);
+        report(tracer, lines);
         let calls = object(&file)["calls"].as_u64().unwrap();
         assert!(calls >= 50 || limit[0] == "--for", "{limit:?}: {calls}");
         assert_eq!(status(pid, "TracerPid:"), "0");
@@ -420,29 +412,17 @@ fn a_limit_leaves_the_program() {
 /// on.
 #[test]
 fn a_live_view_leaves_the_program_as_it_was() {
-    let found = Command::new("script").arg("--version").output().is_ok();
-    if !needs::has("script", found, Some("install bsdutils")) {
-        return;
-    }
     let child = start("watched");
     let pid = child.id();
     let line =
         format!("stty cols 150 rows 30; '{}' top -p {pid} --for 4", env!("CARGO_BIN_EXE_samara"));
-    let out = Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{text}");
+    let Some(text) = on_terminal(&line) else { return ends_well(child) };
     for expected in ["watched (", "resident", "owners", "mprotect", "faults", "execve"] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
     assert_eq!(status(pid, "TracerPid:"), "0");
     ends_well(child);
     // Without a terminal there is nothing to draw on.
-    let out = Command::new(env!("CARGO_BIN_EXE_samara")).args(["top", "-p", "1"]).output().unwrap();
-    assert_eq!(out.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("is no terminal"), "{out:?}");
+    let err = ran::samara(&["top", "-p", "1"]).with_code(1).err;
+    assert!(err.contains("is no terminal"), "{err}");
 }

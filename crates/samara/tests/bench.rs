@@ -1,16 +1,14 @@
 //! `samara bench`: rows and targets as JSON lines, tables, and errors that name the cause.
 
+#[path = "common/ran.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod ran;
+
+use ran::{Ran, samara};
 use serde_json::Value;
-use std::process::{Command, Output};
 
-fn bench(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-    command.arg("bench").args(arguments).output().unwrap()
-}
-
-fn lines(output: &Output) -> Vec<Value> {
-    let text = std::str::from_utf8(&output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn bench(arguments: &[&str]) -> Ran {
+    samara(&[&["bench"], arguments].concat())
 }
 
 #[test]
@@ -19,10 +17,9 @@ fn json_lines_have_rows_and_targets() {
     let all = std::env::var_os("SAMARA_ALL").is_some();
     let names = if all { &["gup", "vmap"][..] } else { &["gup"] };
     let options = ["--effort", "least", "--cpus", "1,2", "--json", "-"];
-    let output = bench(&[&options[..], names].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (notes, lines): (Vec<_>, Vec<_>) =
-        lines(&output).into_iter().partition(|line| line.get("note").is_some());
+    let output = bench(&[&options[..], names].concat()).with_code(0);
+    let lines = output.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let (notes, lines): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("note").is_some());
     for note in &notes {
         assert!(note["case"].is_string() && note["cpus"].is_u64() && note["note"].is_string());
     }
@@ -47,7 +44,7 @@ fn json_lines_have_rows_and_targets() {
     let slow = targets.iter().find(|target| target["target"] == "fast_gup_slow").unwrap();
     assert_eq!(slow["met"], true, "{slow}");
     // One locked instruction for each page, if this host lets us count.
-    let told = String::from_utf8_lossy(&output.stderr);
+    let told = output.err;
     let counted = rows.iter().filter(|row| row["metric"] == "locked instructions");
     let fast: Vec<_> = counted.filter(|row| row["implementation"] == "fast").collect();
     assert_eq!(fast.is_empty(), told.contains("nothing is counted"), "{told}");
@@ -79,25 +76,19 @@ fn json_lines_have_rows_and_targets() {
 
 #[test]
 fn tables_are_for_people() {
-    let output = bench(&["--effort", "least", "--cpus", "1", "quicklist"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = bench(&["--effort", "least", "--cpus", "1", "quicklist"]).out;
     assert!(text.contains("**quicklist: mean**") && text.contains("| pgd"), "{text}");
     assert!(text.contains("targets met") && !text.contains("gup"), "{text}");
 }
 
 #[test]
 fn a_result_that_cannot_be_written_is_reported() {
-    let output =
-        bench(&["--effort", "least", "--cpus", "1", "--json", "/nowhere/at/all", "quicklist"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/at/all"));
-    let output = bench(&["--cpus", "65"]);
-    assert_eq!(output.status.code(), Some(2));
+    let options = ["--effort", "least", "--cpus", "1", "--json", "/nowhere/at/all", "quicklist"];
+    assert!(bench(&options).with_code(2).err.contains("/nowhere/at/all"));
+    bench(&["--cpus", "65"]).with_code(2);
 }
 
 #[test]
 fn experiments_of_other_machines_name_their_command() {
-    let output = bench(&["calls"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("samara boot bench calls"));
+    assert!(bench(&["calls"]).with_code(2).err.contains("samara boot bench calls"));
 }

@@ -5,50 +5,20 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod patience;
 
+#[path = "common/fake_qemu.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_qemu;
+
+use fake_qemu::{boot, directory, has_ended, samara, set_tool, told, with_tools};
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-/// An empty directory for one test.
-fn directory(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot").join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn script(directory: &Path, name: &str, text: &str) {
-    let path = directory.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// `samara boot` with this script as QEMU, and a kernel that is not built.
-fn boot(directory: &Path, qemu: &str, arguments: &[&str]) -> Command {
-    boot_file(directory, qemu, "/nowhere/kernel", arguments)
-}
-
-fn boot_file(directory: &Path, qemu: &str, kernel: &str, arguments: &[&str]) -> Command {
-    script(directory, "qemu-system-x86_64", qemu);
-    let path = env::var("PATH").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-    command.env("PATH", format!("{}:{path}", directory.display()));
-    command.args(["boot", "--kernel", kernel]).args(arguments);
-    command.stdin(Stdio::null());
-    command
-}
-
-/// Exit code, standard output, standard error.
-fn told(output: Output) -> (Option<i32>, String, String) {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
+/// A run with this script as QEMU.
 fn run(name: &str, qemu: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-    told(boot(&directory(name), qemu, arguments).output().unwrap())
+    samara(&directory(name, qemu), arguments)
 }
 
 #[test]
@@ -72,10 +42,9 @@ fn the_way_it_ends_is_the_exit_code() {
 
 #[test]
 fn qemu_gets_the_machine_and_the_words_but_not_our_input() {
-    let directory = directory("words");
-    let qemu = r#"cat; for word; do echo "<$word>"; done; exit 33"#;
+    let directory = directory("words", r#"cat; for word; do echo "<$word>"; done; exit 33"#);
     let arguments = ["--cpus", "3", "test", "pins", "--seed", "7", "--machine", "q35"];
-    let mut command = boot(&directory, qemu, &arguments);
+    let mut command = boot(&directory, &arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut samara = command.spawn().unwrap();
     // The script may have ended before it could read this.
@@ -92,18 +61,15 @@ fn qemu_gets_the_machine_and_the_words_but_not_our_input() {
 /// A program far from its checkout, which may be gone.
 #[test]
 fn an_installed_program_finds_its_kernel() {
-    let directory = directory("installed");
-    script(&directory, "qemu-system-x86_64", r#"for word; do echo "<$word>"; done; exit 33"#);
+    let directory = directory("installed", r#"for word; do echo "<$word>"; done; exit 33"#);
     let (bin, lib) = (directory.join("bin"), directory.join("lib/samara"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
     let program = bin.join("samara");
     fs::copy(env!("CARGO_BIN_EXE_samara"), &program).unwrap();
-    let path = format!("{}:{}", directory.display(), env::var("PATH").unwrap());
     let boot = || {
-        let mut command = Command::new(&program);
-        command.arg("boot").env("PATH", &path).env("SAMARA_CHECKOUT", directory.join("gone"));
-        told(command.stdin(Stdio::null()).output().unwrap())
+        let mut command = with_tools(&program, &directory);
+        told(command.arg("boot").env("SAMARA_CHECKOUT", directory.join("gone")).output().unwrap())
     };
     let (code, out, err) = boot();
     assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
@@ -120,13 +86,11 @@ fn an_installed_program_finds_its_kernel() {
 
 #[test]
 fn a_machine_without_room_for_the_kernel_is_refused_at_once() {
-    let directory = directory("memory");
+    let directory = directory("memory", "touch started; exit 33");
     let started = directory.join("started");
-    let qemu = format!("touch '{}'; exit 33", started.display());
     for (memory, code) in [("2M", 2), ("15M", 2), ("16M", 0), ("1G", 0)] {
         let _ = fs::remove_file(&started);
-        let mut command = boot(&directory, &qemu, &["--memory", memory]);
-        let (ended, _, err) = told(command.output().unwrap());
+        let (ended, _, err) = samara(&directory, &["--memory", memory]);
         assert_eq!((ended, started.exists()), (Some(code), code == 0), "{memory}: {err}");
         assert_eq!(err.contains("needs 16M at least"), code != 0, "{memory}: {err}");
     }
@@ -163,10 +127,9 @@ fn a_result_that_cannot_be_written_ends_the_run() {
     assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
     assert!(err.contains("cannot write /nowhere/at/all"), "{err}");
 
-    let directory = directory("full");
-    let mut command = boot(&directory, qemu, &[]);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let (code, _, err) = told(command.stdout(full).stderr(Stdio::piped()).output().unwrap());
+    let mut command = boot(&directory("full", qemu), &[]);
+    let (code, _, err) = told(command.stdout(full).output().unwrap());
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("cannot write to standard output"), "{err}");
 }
@@ -184,50 +147,45 @@ fn a_time_limit_ends_it_with_its_last_words() {
 
 #[test]
 fn whatever_ends_us_ends_qemu() {
-    let directory = directory("orphan");
-    let mut command = boot(&directory, "echo $$; exec sleep 1000", &[]);
+    let mut command = boot(&directory("orphan", "echo $$; exec sleep 1000"), &[]);
     let mut samara = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut qemu = String::new();
     BufReader::new(samara.stdout.take().unwrap()).read_line(&mut qemu).unwrap();
-    let state = || fs::read_to_string(format!("/proc/{}/stat", qemu.trim()));
-    assert!(state().is_ok(), "it runs");
+    assert!(!has_ended(&qemu), "it runs");
     samara.kill().unwrap();
     samara.wait().unwrap();
-    // It is gone, or a zombie that no process waits for.
-    patience::until("QEMU ends with us", || state().map_or(true, |state| state.contains(") Z ")));
+    patience::until("QEMU ends with us", || has_ended(&qemu));
 }
 
 #[test]
 fn a_missing_tool_is_named_with_its_install_command() {
-    let directory = directory("missing");
-    let samara = || {
+    let directory = directory("missing", "");
+    let tools = directory.join("tools");
+    fs::remove_file(tools.join("qemu-system-x86_64")).unwrap();
+    let samara = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-        command.arg("boot").env("PATH", &directory).stdin(Stdio::null());
-        command
+        command.arg("boot").args(arguments).env("PATH", &tools).stdin(Stdio::null());
+        told(command.output().unwrap())
     };
     // A Rust installation without libraries for the target.
-    script(&directory, "rustc", &format!("echo '{}'", directory.display()));
-    let (code, _, err) = told(samara().output().unwrap());
+    set_tool(&directory, "rustc", &format!("echo '{}'", directory.display()));
+    let (code, _, err) = samara(&[]);
     assert_eq!(code, Some(2), "{err}");
     let qemu = "apt-get install --no-install-recommends qemu-system-x86\n";
     assert!(err.contains(qemu) && err.contains("rustup target add x86_64-unknown-none"), "{err}");
-    let (code, _, err) = told(samara().args(["--kernel", "/nowhere/kernel"]).output().unwrap());
+    let (code, _, err) = samara(&["--kernel", "/nowhere/kernel"]);
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains(qemu) && !err.contains("rustup"), "{err}");
 }
 
 #[test]
 fn the_kernel_is_built_with_its_own_settings() {
-    let directory = directory("build");
+    let directory = directory("build", r#"echo "$@"; exit 33"#);
     let samara = |cargo: &str| {
-        script(&directory, "cargo", cargo);
-        let qemu = r#"echo "$@"; exit 33"#;
-        script(&directory, "qemu-system-x86_64", qemu);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-        let path = env::var("PATH").unwrap();
-        command.arg("boot").stdin(Stdio::null()).current_dir(&directory);
-        command.env("PATH", format!("{}:{path}", directory.display()));
-        command.env("CARGO", directory.join("cargo")).env("CARGO_TARGET_DIR", "built");
+        set_tool(&directory, "cargo", cargo);
+        let mut command = with_tools(env!("CARGO_BIN_EXE_samara"), &directory);
+        command.arg("boot").env("CARGO", directory.join("tools/cargo"));
+        command.env("CARGO_TARGET_DIR", "built");
         command.env("RUSTFLAGS", "-Cx").env("CARGO_PROFILE_RELEASE_LTO", "true");
         told(command.output().unwrap())
     };
@@ -272,7 +230,13 @@ extern "C" fn _start() -> ! { pages::lost() }
 
 #[test]
 fn addresses_of_a_backtrace_get_names() {
-    let directory = directory("backtrace");
+    // A call that does not return is followed by the next function. A fault lies in the function of
+    // its address.
+    let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
+        echo cut FAULT on cpu0: of some kind
+        echo backtrace: 0xffffffff90000010 0xffffffff90000010
+        exit 39";
+    let directory = directory("backtrace", qemu);
     let (source, kernel) = (directory.join("lost.rs"), directory.join("kernel"));
     fs::write(&source, KERNEL).unwrap();
     let built = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
@@ -284,14 +248,8 @@ fn addresses_of_a_backtrace_get_names() {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    // A call that does not return is followed by the next function. A fault lies in the function of
-    // its address.
-    let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
-        echo cut FAULT on cpu0: of some kind
-        echo backtrace: 0xffffffff90000010 0xffffffff90000010
-        exit 39";
-    let mut command = boot_file(&directory, qemu, kernel.to_str().unwrap(), &[]);
-    let (code, out, err) = told(command.output().unwrap());
+    let mut command = with_tools(env!("CARGO_BIN_EXE_samara"), &directory);
+    let (code, out, err) = told(command.args(["boot", "--kernel", "kernel"]).output().unwrap());
     assert_eq!(code, Some(101), "{err}");
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 8, "{out}");

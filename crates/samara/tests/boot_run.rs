@@ -13,16 +13,17 @@ mod newc;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod fake_qemu;
 
-use fake_qemu::{FIND, directory, dynamic, elf, executable, samara};
+use fake_qemu::{
+    FIND, boot, directory, dynamic, elf, executable, has_ended, samara, set_qemu, told,
+};
 use newc::{ArchiveEntry, Entries, Malformed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::env;
 use std::fs::{self, File};
 use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 #[test]
 fn the_kernel_gets_the_program_and_its_files() {
@@ -107,15 +108,13 @@ fn output_comes_back_unchanged_and_the_record_is_the_exit_code() {
         ("", 1, 125, "QEMU ended with code 1"),
     ];
     for (record, ended, code, why) in endings {
-        let qemu = format!("#!/bin/bash\n{record}{}", serial.replace("33", &ended.to_string()));
-        executable(&directory.join("tools/qemu-system-x86_64"), qemu.as_bytes());
+        set_qemu(&directory, &format!("{record}{}", serial.replace("33", &ended.to_string())));
         let (found, _, err) = samara(&directory, &["run", "hello"]);
         assert_eq!(found, Some(code), "{err}");
         assert!(err.contains(why), "{why} in {err}");
     }
 
-    let qemu = "#!/bin/bash\nexec sleep 1000";
-    executable(&directory.join("tools/qemu-system-x86_64"), qemu.as_bytes());
+    set_qemu(&directory, "exec sleep 1000");
     let (code, _, err) = samara(&directory, &["--timeout", "1", "run", "hello"]);
     assert_eq!(code, Some(124), "{err}");
 }
@@ -142,10 +141,7 @@ fn files_beyond_the_limit_end_the_run_and_nothing_is_written() {
     assert_eq!(code, Some(125), "{err}");
     assert!(err.contains("more than --out-limit 1M") && err.contains("nothing was"), "{err}");
     assert_eq!(fs::read_dir(directory.join("new")).unwrap().count(), 0);
-    executable(
-        &directory.join("tools/qemu-system-x86_64"),
-        format!("#!/bin/bash\n{FIND} {{ {frame}; }} >&$channel; exit 33").as_bytes(),
-    );
+    set_qemu(&directory, &format!("{FIND} {{ {frame}; }} >&$channel; exit 33"));
     // It takes them, and the archive is none.
     let (code, _, err) = run("2M");
     assert_eq!(code, Some(125), "{err}");
@@ -187,20 +183,15 @@ fn the_input_is_sent_when_a_program_asks_and_not_before() {
     fs::write(directory.join("text"), "ten bytes\n").unwrap();
     let run = || {
         let mut text = File::open(directory.join("text")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-        let path = env::var("PATH").unwrap();
-        command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
-        command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
-        command.current_dir(&directory).stdin(text.try_clone().unwrap());
-        let output = command.output().unwrap();
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut command = boot(&directory, &["run", "hello"]);
+        let (_, _, err) = told(command.stdin(text.try_clone().unwrap()).output().unwrap());
         assert!(err.contains("without a record"), "{err}");
         text.stream_position().unwrap()
     };
     assert_eq!(run(), 10);
     let sent = fs::read(directory.join("input")).unwrap();
     assert_eq!(sent, b"\x0a\0\0\0ten bytes\n\0\0\0\0");
-    executable(&directory.join("tools/qemu-system-x86_64"), b"#!/bin/bash\nexit 33\n");
+    set_qemu(&directory, "exit 33");
     assert_eq!(run(), 0);
 }
 
@@ -209,13 +200,9 @@ fn output_that_cannot_be_written_ends_the_run() {
     let qemu = format!("{FIND} printf '\\1\\1\\0\\0x' >&$channel; exec sleep 1000");
     let directory = directory("full", &qemu);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-    let path = env::var("PATH").unwrap();
-    command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
-    command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
-    let output = command.current_dir(&directory).stdout(full).output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{err}");
+    let mut command = boot(&directory, &["run", "hello"]);
+    let (code, _, err) = told(command.stdout(full).output().unwrap());
+    assert_eq!(code, Some(125), "{err}");
     assert!(err.contains("cannot write to standard output"), "{err}");
 }
 
@@ -267,19 +254,12 @@ fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
 fn an_interrupt_ends_the_run_and_qemu() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let directory = directory("interrupt", "echo $$ > part; mv part pid; exec sleep 1000");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-        let path = env::var("PATH").unwrap();
-        command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
-        command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
-        command.current_dir(&directory).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut samara = command.spawn().unwrap();
+        let mut command = boot(&directory, &["run", "hello"]);
+        let mut samara = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         patience::until("QEMU starts", || directory.join("pid").exists());
         let qemu = fs::read_to_string(directory.join("pid")).unwrap();
         kill(Pid::from_raw(samara.id() as i32), signal).unwrap();
         assert_eq!(samara.wait().unwrap().signal(), Some(signal as i32));
-        let state = || fs::read_to_string(format!("/proc/{}/stat", qemu.trim()));
-        // It is gone, or a zombie that no process waits for.
-        let ended = || state().map_or(true, |state| state.contains(") Z "));
-        patience::until(&format!("{signal} ends QEMU"), ended);
+        patience::until(&format!("{signal} ends QEMU"), || has_ended(&qemu));
     }
 }

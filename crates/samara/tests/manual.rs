@@ -1,14 +1,12 @@
 //! `samara completions` and `samara man`.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Command, Output},
-};
+#[path = "common/ran.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod ran;
 
-fn samara(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_samara")).args(arguments).output().unwrap()
-}
+use std::{fs, path::PathBuf, process::Command};
+
+use ran::{Ran, samara};
 
 fn temporary(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -16,10 +14,9 @@ fn temporary(name: &str) -> PathBuf {
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let out = samara(&["completions", "bash"]);
-    assert_eq!(out.status.code(), Some(0));
+    let out = samara(&["completions", "bash"]).with_code(0);
     let script = temporary("samara.bash");
-    fs::write(&script, out.stdout).unwrap();
+    fs::write(&script, out.out).unwrap();
     let complete = |words: &[&str]| {
         let (last, all) = (words.len() - 1, words.join(" "));
         let text = format!(
@@ -28,15 +25,10 @@ fn bash_completes_commands_options_and_values() {
             words[last],
             words[last - 1],
         );
-        let out = Command::new("bash")
-            .args(["-c", &text])
-            .arg(&script)
-            .env("LC_ALL", "C")
-            .output()
-            .unwrap();
-        let error = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success() && error.is_empty(), "{error}");
-        String::from_utf8(out.stdout).unwrap().trim().to_string()
+        let mut bash = Command::new("bash");
+        let ran = Ran::of(bash.args(["-c", &text]).arg(&script).env("LC_ALL", "C")).with_code(0);
+        assert_eq!(ran.err, "");
+        ran.out.trim().to_string()
     };
     assert_eq!(complete(&["samara", "tra"]), "trace");
     assert_eq!(complete(&["samara", "trace", "--json"]), "--json --json-lines");
@@ -46,20 +38,17 @@ fn bash_completes_commands_options_and_values() {
 #[test]
 fn other_shells_have_completions_too() {
     for (shell, expected) in [("zsh", "#compdef samara"), ("fish", "complete -c samara")] {
-        let out = samara(&["completions", shell]);
-        let text = String::from_utf8(out.stdout).unwrap();
+        let text = samara(&["completions", shell]).out;
         assert!(text.contains(expected) && text.contains("json-lines"), "{shell}");
     }
-    assert_eq!(samara(&["completions", "csh"]).status.code(), Some(2));
+    samara(&["completions", "csh"]).with_code(2);
 }
 
 #[test]
 fn every_command_has_a_page_with_its_examples() {
     let directory = temporary("man");
     let _ = fs::remove_dir_all(&directory);
-    let out = samara(&["man", directory.to_str().unwrap()]);
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!((out.status.code(), err.as_str()), (Some(0), ""));
+    assert_eq!(samara(&["man", directory.to_str().unwrap()]).with_code(0).err, "");
     let page = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
     for name in ["samara.1", "samara-trace.1", "samara-replay.1", "samara-bench.1"] {
         assert!(page(name).starts_with(".ie") && page(name).contains(".TH samara"), "{name}");
@@ -71,7 +60,6 @@ fn every_command_has_a_page_with_its_examples() {
     let example = "  samara trace \\-\\-verify \\-\\- bash";
     assert!(notes.lines().any(|line| line.starts_with(example)), "{notes}");
     assert!(trace.contains("Exit code") && trace.contains("\\-\\-json\\-lines"), "{trace}");
-    let out = samara(&["man", "/dev/null/x"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("/dev/null/x"));
+    let out = samara(&["man", "/dev/null/x"]).with_code(2);
+    assert!(out.err.contains("/dev/null/x"));
 }

@@ -1,11 +1,12 @@
 //! `samara replay`, as users and scripts call it.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Command, Output},
-};
+#[path = "common/ran.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod ran;
 
+use std::{fs, path::PathBuf};
+
+use ran::samara;
 use serde_json::Value;
 
 fn data() -> Vec<PathBuf> {
@@ -23,17 +24,9 @@ fn sample(name: &str) -> PathBuf {
         .unwrap()
 }
 
-fn samara(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_samara")).args(arguments).output().unwrap()
-}
-
 fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
     let out = samara(&[&["replay"], arguments].concat());
-    (
-        out.status.code(),
-        String::from_utf8(out.stdout).unwrap(),
-        String::from_utf8(out.stderr).unwrap(),
-    )
+    (out.code, out.out, out.err)
 }
 
 fn json(text: &str) -> Value {
@@ -177,9 +170,8 @@ fn two_runs_stand_side_by_side() {
     let result = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("diff.json");
     let result = result.to_str().unwrap();
     assert_eq!(replay(&["--json", result, malloc]).0, Some(0));
-    let out = samara(&["diff", "--json", "-", gcc, result]);
-    assert_eq!(out.status.code(), Some(0));
-    let object = json(&String::from_utf8(out.stdout).unwrap());
+    let out = samara(&["diff", "--json", "-", gcc, result]).with_code(0);
+    let object = json(&out.out);
     let counts = |name: &str| json(&replay(&["--json", "-", name]).1);
     let (a, b) = (counts(gcc), counts(malloc));
     for (key, a, b) in [
@@ -191,14 +183,12 @@ fn two_runs_stand_side_by_side() {
         assert_eq!(object[key]["b"].as_f64(), b.as_f64(), "{key}");
         assert!(a.is_u64() && b.is_u64() && a != b, "{key}");
     }
-    let out = samara(&["diff", gcc, gcc]);
-    let text = String::from_utf8(out.stdout).unwrap();
+    let text = samara(&["diff", gcc, gcc]).out;
     let calls = text.lines().find(|line| line.starts_with("calls ")).unwrap();
     assert!(calls.ends_with(" ="), "{text}");
     for bad in ["/nowhere/at/all", "Cargo.toml"] {
         let out = samara(&["diff", gcc, bad]);
-        let err = String::from_utf8(out.stderr).unwrap();
-        assert!(out.status.code() == Some(2) && err.contains(bad), "{err}");
+        assert!(out.code == Some(2) && out.err.contains(bad), "{}", out.err);
     }
 }
 
@@ -306,12 +296,9 @@ fn a_damaged_file_is_named_with_its_line() {
 
 #[test]
 fn help_teaches_by_example_and_mistakes_exit_with_two() {
-    let help = samara(&["replay", "--help"]);
-    assert!(
-        String::from_utf8(help.stdout).unwrap().contains("samara replay --repeat 20 a.vmtrace")
-    );
-    let help = samara(&["replay", "--help"]);
-    assert!(String::from_utf8(help.stdout).unwrap().contains("samara replay --pages a.vmtrace"));
-    assert_eq!(samara(&["replay"]).status.code(), Some(2));
-    assert_eq!(samara(&["replay", "--repeat", "0", "x"]).status.code(), Some(2));
+    let help = samara(&["replay", "--help"]).out;
+    assert!(help.contains("samara replay --repeat 20 a.vmtrace"));
+    assert!(help.contains("samara replay --pages a.vmtrace"));
+    samara(&["replay"]).with_code(2);
+    samara(&["replay", "--repeat", "0", "x"]).with_code(2);
 }

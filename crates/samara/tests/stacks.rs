@@ -1,7 +1,6 @@
 //! `samara trace --stacks`, on programs with known chains of calls.
 
-#[path = "../../trace/tests/common/needs.rs"]
-mod needs;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod traced;
 #[path = "traced/stacks.rs"]
 mod with_stacks;
@@ -9,8 +8,8 @@ mod with_stacks;
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
-use traced::{compile, object, samara, temporary};
-use with_stacks::{adds_up, from, stacks, sum, trace};
+use traced::{compile, lines, needs, object, ran, samara, temporary};
+use with_stacks::{adds_up, all_stacks, from, stacks, sum, trace};
 
 /// a calls b, which calls c. They are kept apart from each other, and none is the last call of
 /// another.
@@ -87,15 +86,15 @@ fn a_chain_of_calls_is_found_however_it_is_compiled() {
         };
         assert_eq!(find("c")["mapped"], 3 << 20, "{way}");
         assert!(find("big")["by"].as_str().unwrap().contains("malloc"), "{way}: {sites:#?}");
-        let text = String::from_utf8_lossy(&traced.output.stderr);
+        let text = &traced.ran.err;
         assert!(text.contains("3.00 MiB 768.00 KiB c"), "{way}: {text}");
         if way == "lines" {
             assert!(find("c")["site"].as_str().unwrap().contains("chain-lines.c:7"), "{sites:#?}");
         }
 
         // No stack is lost, from the loader's first call on.
-        let ends = object["stacks"]["stacks"].as_array().unwrap().iter().map(|one| &one["end"]);
-        assert!({ ends }.all(|end| end == "root"), "{way}: {:#}", object["stacks"]["stacks"]);
+        let stacks = all_stacks(object);
+        assert!(stacks.iter().all(|one| one["end"] == "root"), "{way}: {stacks:#?}");
 
         // In the flame graph, one below the other.
         let rows = ["main", "a", "b", "c"].map(|name| {
@@ -126,20 +125,16 @@ fn a_recording_shows_the_same_stacks_again() {
     let traced = trace("recorded", &[], &[program.to_str().unwrap()]);
     let graph = temporary("replayed.svg");
     let replay = |options: &[&str], recording: &Path| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-        command.arg("replay").args(options).arg(recording).output().unwrap()
+        ran::samara(&[&["replay"], options, &[recording.to_str().unwrap()]].concat())
     };
     let to_graph = ["--json", "-", "--flame", graph.to_str().unwrap()];
-    let out = replay(&to_graph, &traced.recording);
-    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    let mut again: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let mut again = replay(&to_graph, &traced.recording).with_code(0).json();
     let mut before = traced.object.clone();
     [&mut again, &mut before].into_iter().for_each(forget_peak);
     assert!(again["stacks"] == before["stacks"], "{:#}", again["stacks"]);
     let boxes = |text: &str| text.split_once("<g class").unwrap().1.to_owned();
     assert_eq!(boxes(&fs::read_to_string(&graph).unwrap()), boxes(&traced.graph));
-    let out = replay(&["--flame-of", "at-end", "--folded", "-"], &traced.recording);
-    let folded = String::from_utf8(out.stdout).unwrap();
+    let folded = replay(&["--flame-of", "at-end", "--folded", "-"], &traced.recording).out;
     let line = folded.lines().find(|line| line.contains(";a;b;c;")).unwrap();
     assert!(line.ends_with(&format!("[mmap] {}", 3 << 18)), "{line}");
 
@@ -151,23 +146,18 @@ fn a_recording_shows_the_same_stacks_again() {
     let (of_stacks, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(is_of_stacks);
     assert!(of_stacks.len() > 50 && rest.iter().all(|line| !line.starts_with("#s")));
     fs::write(&plain, rest.join("\n") + "\n").unwrap();
-    let out = replay(&["--json", "-"], &plain);
-    let without: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let without = replay(&["--json", "-"], &plain).json();
     assert!(without["stacks"].is_null() && without["calls"] == again["calls"]);
     // There is nothing to draw then.
-    let out = replay(&to_graph, &plain);
-    assert_eq!(out.status.code(), Some(2));
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    let err = replay(&to_graph, &plain).with_code(2).err;
     assert!(err.contains("no call stacks") && err.contains("trace --stacks --record"), "{err}");
 }
 
 #[test]
 fn each_line_of_a_call_has_its_stack() {
     let program = compile("streamed-chain", CHAIN, &["-O2"]);
-    let out = samara(&["-q", "--stacks", "--json-lines", "-", "--", program.to_str().unwrap()]);
-    assert_eq!(out.status.code(), Some(0));
-    let text = String::from_utf8(out.stdout).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let command = ["-q", "--stacks", "--json-lines", "-", "--", program.to_str().unwrap()];
+    let lines = lines(&samara(&command).with_code(0).out);
     let call = lines.iter().find(|line| line["call"] == "mmap" && line["arguments"][1] == 1 << 20);
     let call = call.unwrap();
     let at =
@@ -196,10 +186,10 @@ fn only_what_is_asked_for_is_done() {
     let json = temporary("no-stacks.json");
     let out = samara(&["--json", json.to_str().unwrap(), "--", "true"]);
     assert!(object(&json)["stacks"].is_null());
-    assert!(!String::from_utf8_lossy(&out.stderr).contains("different stacks"));
+    assert!(!out.err.contains("different stacks"));
     let out = samara(&["--flame", "/nowhere/a.svg", "--", "sh", "-c", "echo ran"]);
-    assert_eq!((out.status.code(), &out.stdout[..]), (Some(125), &b""[..]));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("/nowhere/a.svg"));
+    assert_eq!((out.code, out.out.as_str()), (Some(125), ""));
+    assert!(out.err.contains("/nowhere/a.svg"));
     let file = temporary("unused.svg");
     let file = file.to_str().unwrap();
     for (wrong, named) in [
@@ -210,13 +200,11 @@ fn only_what_is_asked_for_is_done() {
         (&["--stacks", "--flame-of", "calls"], "--flame"),
     ] {
         let out = samara(&[wrong, &["--", "true"]].concat());
-        let err = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.code() == Some(2) && err.contains(named), "{wrong:?}: {err}");
+        assert!(out.code == Some(2) && out.err.contains(named), "{wrong:?}: {}", out.err);
     }
     // A flame graph needs stacks, and asks for them.
-    let out = samara(&["-q", "--flame", file, "--stack-depth", "9", "--folded", "-", "--", "true"]);
-    assert_eq!(out.status.code(), Some(0));
-    let folded = String::from_utf8(out.stdout).unwrap();
+    let command = ["-q", "--flame", file, "--stack-depth", "9", "--folded", "-", "--", "true"];
+    let folded = samara(&command).with_code(0).out;
     assert!(folded.lines().count() > 3 && folded.contains("[mmap] "), "{folded}");
     assert!(fs::read_to_string(file).unwrap().contains("data-name=\"[mmap]\""));
 }
@@ -265,7 +253,7 @@ fn the_table_the_picture_and_the_owners_are_of_the_peak() {
     // The kernel's own peak.
     let highest = traced.object["usage"]["resident_peak"].as_u64().unwrap();
     assert!(resident.abs_diff(highest) < highest / 50, "{resident} of {highest}");
-    let text = String::from_utf8_lossy(&traced.output.stderr);
+    let text = &traced.ran.err;
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
     for expected in ["at the peak VMAs", "at the end VMAs", "resident at the peak, "] {
@@ -310,7 +298,7 @@ fn lines_of_python_are_in_the_stacks() {
     let sites = traced.object["stacks"]["sites"].as_array().unwrap();
     let most = sites.iter().max_by_key(|site| site["at_peak"].as_u64()).unwrap();
     assert_eq!((&most["site"], &most["call"]), (&"inner (big.py:3)".into(), &"mmap".into()));
-    let text = String::from_utf8_lossy(&traced.output.stderr);
+    let text = &traced.ran.err;
     assert!(text.contains("inner (big.py:3), by "), "{text}");
 }
 

@@ -1,5 +1,6 @@
 //! `samara trace --stacks`, on programs whose stacks are hard to unwind, or whose files change.
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod traced;
 #[path = "traced/stacks.rs"]
 mod with_stacks;
@@ -8,7 +9,7 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 use traced::{compile, temporary};
-use with_stacks::{adds_up, from, stacks, trace};
+use with_stacks::{adds_up, all_stacks, from, stacks, trace};
 
 const THREADS: &str = r#"
 #define _GNU_SOURCE
@@ -116,11 +117,7 @@ fn stacks_lead_through_threads_handlers_libraries_and_generated_code() {
     // The interrupted function of the vdso, and its caller in libc, if it has one.
     let at = names.iter().position(|name| name == "in_vdso").expect("the caller");
     assert!(names[at - 1].contains("clock_gettime") && names[at + 1] == "main", "{names:?}");
-    let frames = object["stacks"]["stacks"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|stack| stack["frames"].as_array().unwrap());
+    let frames = all_stacks(object).iter().flat_map(|stack| stack["frames"].as_array().unwrap());
     let vdso: Vec<_> = frames.filter(|frame| frame["image"] == "[vdso]").collect();
     assert_eq!(vdso.len(), 1, "{vdso:?}");
     assert!(vdso[0]["function"].as_str().unwrap().contains("clock_gettime"), "{vdso:?}");
@@ -142,7 +139,7 @@ fn stacks_lead_through_threads_handlers_libraries_and_generated_code() {
     let deep = stacks(object, "mmap").into_iter().find(|(_, _, end)| *end == "cut").unwrap();
     // The innermost frames are those of mmap and map.
     assert_eq!(deep.0.iter().filter(|name| *name == "recurse").count(), 38, "{:?}", deep.0);
-    let text = String::from_utf8_lossy(&traced.output.stderr).into_owned();
+    let text = &traced.ran.err;
     assert!(text.contains("1 cut: --stack-depth shows more"), "{text}");
     assert!(traced.graph.contains("data-name=\"[cut]\""));
     adds_up(&traced, "threads");
@@ -202,7 +199,7 @@ int main(void) {
 fn a_wrong_unwind_table_ends_the_stack_and_nothing_else() {
     let program = compile("wrong-table", WRONG_TABLE, &["-O2", "-fomit-frame-pointer"]);
     let traced = trace("wrong-table", &[], &[program.to_str().unwrap()]);
-    assert_eq!(traced.output.status.code(), Some(0));
+    assert_eq!(traced.ran.code, Some(0));
     let with = |function: &str| {
         let all = stacks(&traced.object, "mmap").into_iter().filter(|(names, ..)| {
             let at = names.iter().position(|name| name == "map");
@@ -222,7 +219,7 @@ fn a_damaged_stack_ends_and_nothing_else() {
     {
         let program = compile(&format!("damaged-{way}"), DAMAGED, flags);
         let traced = trace(way, &[], &[program.to_str().unwrap()]);
-        assert_eq!(traced.output.status.code(), Some(0));
+        assert_eq!(traced.ran.code, Some(0));
         let lost = stacks(&traced.object, "mmap").into_iter().filter(|(_, _, end)| *end == "lost");
         let calls: u64 = lost.map(|(_, counts, _)| counts["calls"].as_u64().unwrap()).sum();
         assert!(calls > 100, "{way}: {calls}");
@@ -274,10 +271,12 @@ fn a_library_in_the_place_of_another_is_unwound_by_its_own_tables() {
     let program = compile("replaced", REPLACED, &["-O2", "-fomit-frame-pointer"]);
     let command = [&program, &large, &small].map(|path| path.to_str().unwrap());
     let traced = trace("replaced", &[], &command);
-    assert_eq!(traced.output.status.code(), Some(0), "the second library is in another place");
+    assert_eq!(traced.ran.code, Some(0), "the second library is in another place");
     for (library, pages) in [(&large, 900), (&small, 100)] {
-        let all = traced.object["stacks"]["stacks"].as_array().unwrap();
-        let stack = all.iter().find(|one| one["counts"]["mmap"]["mapped"] == pages << 12).unwrap();
+        let stack = all_stacks(&traced.object)
+            .iter()
+            .find(|one| one["counts"]["mmap"]["mapped"] == pages << 12)
+            .unwrap();
         let frames = stack["frames"].as_array().unwrap();
         let at = frames.iter().position(|frame| frame["function"] == "map").unwrap();
         let [hidden, entry, main] = [1, 2, 3].map(|more| &frames[at + more]);
@@ -323,13 +322,13 @@ fn names_are_those_of_the_file_that_is_mapped() {
     copy(&own, place);
     copy(&other, &format!("{place}-other"));
     let traced = trace("usurped", &[], &[place, &format!("{place}-other")]);
-    assert_eq!(traced.output.status.code(), Some(0));
+    assert_eq!(traced.ran.code, Some(0));
     ours(&traced.object, "own");
     // The same file has other contents when it is run again.
     let script = r#"cp "$0" "$2" && "$2" && cat "$1" > "$2" && "$2""#;
     let [own, other] = [&own, &other].map(|path| path.to_str().unwrap());
     let traced = trace("rewritten", &[], &["bash", "-c", script, own, other, place]);
-    assert_eq!(traced.output.status.code(), Some(0));
+    assert_eq!(traced.ran.code, Some(0));
     ours(&traced.object, "other");
     // It has no path any more.
     let script = r#"cp "$0" "$1" && exec 9< "$1" && rm "$1" && exec /proc/self/fd/9"#;

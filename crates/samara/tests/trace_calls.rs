@@ -1,11 +1,12 @@
 //! `samara trace`: which calls and processes it shows, and how.
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod traced;
 
 use std::fs;
 
 use serde_json::Value;
-use traced::{compile, object, samara, temporary};
+use traced::{compile, lines, object, samara, temporary};
 
 /// The calls of a program with a thread and a child that shares SysV memory.
 const STREAMED: &str = r#"
@@ -45,15 +46,10 @@ fn each_call_is_a_json_line_as_it_happens() {
         samara(&["-q", "--json-lines", to, "--record", recording, "--", program])
     };
     let out = run("-");
-    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!((out.status.code(), stderr.as_str()), (Some(0), ""));
-    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!((out.code, out.err.as_str()), (Some(0), ""));
     // The last calls come after the program's own output.
-    let (before, after) = text.split_once("done\n").unwrap();
-    let parse = |text: &str| -> Vec<Value> {
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let (calls, last) = (parse(before), parse(after));
+    let (before, after) = out.out.split_once("done\n").unwrap();
+    let (calls, last) = (lines(before), lines(after));
     assert_eq!(
         (last[0]["call"].as_str(), last[0]["error"].as_str()),
         (Some("munmap"), Some("EINVAL"))
@@ -83,38 +79,32 @@ fn each_call_is_a_json_line_as_it_happens() {
     assert_eq!(child["pid"], child["tid"]);
     assert_eq!(number(child, "vmas"), number(&calls[at], "vmas") + 1);
 
-    assert_eq!(run(file.to_str().unwrap()).stdout, b"done\n");
+    assert_eq!(run(file.to_str().unwrap()).out, "done\n");
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), times.len());
     let out = run("/dev/full");
-    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b"done\n"[..]));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("not shown any longer"));
+    assert_eq!((out.code, out.out.as_str()), (Some(125), "done\n"));
+    assert!(out.err.contains("not shown any longer"));
 }
 
 #[test]
 fn only_some_calls_are_shown_and_all_are_mirrored() {
-    let (json, lines) = (temporary("some.json"), temporary("some.jsonl"));
-    let (json_name, lines_name) = (json.to_str().unwrap(), lines.to_str().unwrap());
-    let to = ["--json", json_name, "--json-lines", lines_name];
+    let (json, streamed) = (temporary("some.json"), temporary("some.jsonl"));
+    let [json_name, name] = [&json, &streamed].map(|path| path.to_str().unwrap());
+    let to = ["--json", json_name, "--json-lines", name];
     let script = ["--", "sh", "-c", "ls / > /dev/null; true"];
-    let out = samara(&[&["-e", "munmap,mprotect", "-e", "brk"], &to[..], &script].concat());
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(0), "{err}");
+    let err = samara(&[&["-e", "munmap,mprotect", "-e", "brk"], &to[..], &script].concat())
+        .with_code(0)
+        .err;
     assert!(err.contains("munmap") && !err.contains("mmap "), "{err}");
     let counts = object(&json);
     assert!(counts["kinds"]["mmap"].is_object() && counts["mismatches"] == 0, "{counts}");
     let shown = ["munmap", "mprotect", "brk"];
-    let calls: Vec<Value> = fs::read_to_string(&lines)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let calls = lines(&fs::read_to_string(&streamed).unwrap());
     assert!(calls.iter().all(|call| shown.iter().any(|name| call["call"] == *name)));
     let counted = shown.map(|name| counts["kinds"][name]["calls"].as_u64().unwrap());
     assert_eq!(calls.len() as u64, counted.iter().sum::<u64>());
 
-    let out = samara(&["-e", "mmap,open", "--", "true"]);
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{err}");
+    let err = samara(&["-e", "mmap,open", "--", "true"]).with_code(2).err;
     for expected in ["'open'", "mmap", "munmap", "set_mempolicy_home_node"] {
         assert!(err.contains(expected), "{expected} in {err}");
     }
@@ -138,9 +128,7 @@ os._exit(9)
     // The program may execute others before it is python.
     let processes = |follow: &[&str]| {
         let to = ["-q", "--strict", "--json", json.to_str().unwrap()];
-        let out = samara(&[&to[..], follow, &["--", "python3", "-c", script]].concat());
-        let err = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(9), "{err}");
+        samara(&[&to[..], follow, &["--", "python3", "-c", script]].concat()).with_code(9);
         let counts = object(&json);
         assert_eq!(counts["mismatches"], 0, "{counts}");
         let spaces = counts["spaces"].as_array().unwrap();
@@ -150,7 +138,7 @@ os._exit(9)
     assert!(processes(&["--follow", "all"]) >= 4);
     assert_eq!(processes(&["--follow", "none"]), 1);
     assert!(processes(&[]) >= 4);
-    assert_eq!(samara(&["--follow", "some", "--", "true"]).status.code(), Some(2));
+    samara(&["--follow", "some", "--", "true"]).with_code(2);
 }
 
 /// Touches 16 MiB, gives back 12 of them, and becomes another program.
@@ -177,9 +165,8 @@ fn the_use_of_memory_is_told() {
     let program = compile("resident", RESIDENT, &[]);
     let program = program.to_str().unwrap();
     let file = temporary("resident.json");
-    let out = samara(&["--json", file.to_str().unwrap(), "--", program, "again"]);
-    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(0), "{stderr}");
+    let stderr =
+        samara(&["--json", file.to_str().unwrap(), "--", program, "again"]).with_code(0).err;
     let result = object(&file);
     let spaces = result["spaces"].as_array().unwrap();
     assert_eq!(spaces.len(), 2);
@@ -228,9 +215,7 @@ int main(void) {
 fn the_picture_is_that_of_the_peak_and_fits_a_screen() {
     let program = compile("peak", PEAK, &[]);
     let run = |options: &[&str]| {
-        let out = samara(&[options, &["--", program.to_str().unwrap()]].concat());
-        assert_eq!(out.status.code(), Some(0));
-        String::from_utf8(out.stderr).unwrap()
+        samara(&[options, &["--", program.to_str().unwrap()]].concat()).with_code(0).err
     };
     let text = run(&[]);
     let picture = &text[text.find("address space 1 ").unwrap()..];

@@ -28,28 +28,35 @@ impl fmt::Display for Phase {
 /// ```
 /// assert!(singlestep::Error::NoRuns.to_string().contains("at least one"));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The platform is not Linux on x86-64.
+    #[error("instructions can be counted on Linux on x86-64 only; run this measurement there")]
     Unsupported,
     /// The number of measured runs is 0.
+    #[error("there is no run to measure; set at least one")]
     NoRuns,
     /// The kernel does not allow the child to be traced.
+    #[error("the kernel does not allow a child to be traced: {cause}; {cure}")]
     NotPermitted {
         /// The kernel's reason.
+        #[source]
         cause: io::Error,
         /// The reason why tracing is forbidden here, and the cure.
         cure: String,
     },
     /// Another system call failed.
+    #[error("{doing} failed: {cause}")]
     System {
         /// The action that failed.
         doing: &'static str,
         /// The kernel's reason.
+        #[source]
         cause: io::Error,
     },
     /// A signal that would have ended the child.
+    #[error("{signal} {phase}{}{}", at_instruction(*instruction), at_memory(*address))]
     Crashed {
         /// The phase of the child.
         phase: Phase,
@@ -61,6 +68,7 @@ pub enum Error {
         address: Option<u64>,
     },
     /// The child panicked.
+    #[error("panic {phase}: {message}")]
     Panicked {
         /// The phase of the child.
         phase: Phase,
@@ -68,6 +76,7 @@ pub enum Error {
         message: String,
     },
     /// The child exited.
+    #[error("the child exited {phase} with code {code}; an operation must return")]
     Exited {
         /// The phase of the child.
         phase: Phase,
@@ -75,6 +84,11 @@ pub enum Error {
         code: i32,
     },
     /// The child was still running at the time limit.
+    #[error(
+        "still running {phase} after {limit:?}; raise the time limit (a step takes microseconds, and \
+         more if the host is busy), or make sure that no other thread holds a lock that the \
+         operation needs"
+    )]
     TimedOut {
         /// The phase of the child.
         phase: Phase,
@@ -82,6 +96,10 @@ pub enum Error {
         limit: Duration,
     },
     /// The memory accesses of an instruction cannot be determined.
+    #[error(
+        "cannot determine which memory {instruction} at {at:#x} accesses; remove it from the \
+         operation, or build without the target feature that generates it"
+    )]
     Unknown {
         /// The instruction's name.
         instruction: String,
@@ -89,69 +107,23 @@ pub enum Error {
         at: u64,
     },
     /// The operation starts a thread, a process or a program. Its work would not be counted.
+    #[error(
+        "the operation starts a thread, process or program (system call {call}), whose work would \
+         not be counted; start it in setup"
+    )]
     Spawns {
         /// The number of the system call.
         call: u64,
     },
     /// The child's own harness is damaged: its memory is in a state that its code cannot produce.
+    #[error("the child's own harness is damaged: {0}; look for stray writes in the operation")]
     Confused(&'static str),
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Unsupported => f.write_str(
-                "instructions can be counted on Linux on x86-64 only; run this measurement there",
-            ),
-            Error::NoRuns => f.write_str("there is no run to measure; set at least one"),
-            Error::NotPermitted { cause, cure } => {
-                write!(f, "the kernel does not allow a child to be traced: {cause}; {cure}")
-            }
-            Error::System { doing, cause } => write!(f, "{doing} failed: {cause}"),
-            Error::Crashed { phase, signal, instruction, address } => {
-                write!(f, "{signal} {phase}")?;
-                match instruction {
-                    Some(at) => write!(f, ", at instruction {at:#x}")?,
-                    None => f.write_str(", in another thread")?,
-                }
-                match address {
-                    Some(address) => write!(f, ", at memory {address:#x}"),
-                    None => Ok(()),
-                }
-            }
-            Error::Panicked { phase, message } => write!(f, "panic {phase}: {message}"),
-            Error::Exited { phase, code } => {
-                write!(f, "the child exited {phase} with code {code}; an operation must return")
-            }
-            Error::TimedOut { phase, limit } => write!(
-                f,
-                "still running {phase} after {limit:?}; raise the time limit (a step takes \
-                 microseconds, and more if the host is busy), or make sure that no other thread \
-                 holds a lock that the operation needs"
-            ),
-            Error::Unknown { instruction, at } => write!(
-                f,
-                "cannot determine which memory {instruction} at {at:#x} accesses; remove it from \
-                 the operation, or build without the target feature that generates it"
-            ),
-            Error::Spawns { call } => write!(
-                f,
-                "the operation starts a thread, process or program (system call {call}), whose \
-                 work would not be counted; start it in setup"
-            ),
-            Error::Confused(what) => write!(
-                f,
-                "the child's own harness is damaged: {what}; look for stray writes in the operation"
-            ),
-        }
-    }
+fn at_instruction(instruction: Option<u64>) -> String {
+    instruction.map_or(", in another thread".into(), |at| format!(", at instruction {at:#x}"))
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::NotPermitted { cause, .. } | Error::System { cause, .. } => Some(cause),
-            _ => None,
-        }
-    }
+fn at_memory(address: Option<u64>) -> String {
+    address.map_or(String::new(), |address| format!(", at memory {address:#x}"))
 }

@@ -12,6 +12,20 @@
 //! single-steps each instruction of a measured run. It decodes the instruction, and computes from
 //! the registers before the step which bytes it accesses.
 //!
+//! ```text
+//!    Operation: setup, prepare, regions, the operation itself
+//!         │ count: fork
+//!         ├──────────────────────────────┐
+//!         ▼ the tracer                   ▼ the child
+//!    sys::tracee, stops and reads it   sys::child, runs the closures,
+//!         │   ◄─── sys::marker ───        marked by breakpoints
+//!         ▼
+//!    sys::step, one instruction ──► sys::code, decodes it
+//!         │                         sys::access, which bytes
+//!         ▼
+//!    sys::tally, lines of each region ──► Counts
+//! ```
+//!
 //! # Correctness
 //!
 //! - *The harness is not counted.* The child calls the operation at one place, directly after a

@@ -141,8 +141,9 @@ fn new_threads_and_processes_are_refused() {
     let forks = error(|_| unsafe { assert_eq!(libc::fork(), 0) });
     assert!(matches!(forks, Error::Spawns { .. }), "{forks}");
     // They are allowed in setup, and their crash is not attributed to the operation.
-    let beside = operation(|| drop(thread::spawn(|| dereference(0x42)).join()), |_| ()).count();
-    match beside {
+    let other_thread =
+        operation(|| drop(thread::spawn(|| dereference(0x42)).join()), |_| ()).count();
+    match other_thread {
         Err(Error::Crashed { phase: Phase::SettingUp, signal, instruction: None, .. }) => {
             assert_eq!(signal, "SIGSEGV");
         }

@@ -9,10 +9,10 @@ mod needs;
 use std::{arch::asm, hint::black_box};
 
 use common::{Line, Page, lines, named};
-use singlestep::{Region, operation};
+use singlestep::{Counts, Region, operation};
 
 /// Counts instructions that use the address of a line, as `{line}`, and two zero registers.
-macro_rules! beside_a_line {
+macro_rules! with_line {
     ($($instructions:literal),+) => {
         operation(|| Line(0u64), |line| {
             // SAFETY: they use only the line, which is borrowed, and these registers.
@@ -34,8 +34,8 @@ macro_rules! beside_a_line {
 fn instructions_are_counted_one_by_one() {
     // The same without the instructions: the code that the compiler adds around them, with or
     // without optimisation.
-    let none = beside_a_line!("# {line} {zero} {other}");
-    let op = beside_a_line!(
+    let none = with_line!("# {line} {zero} {other}");
+    let op = with_line!(
         "nop",
         "mfence",
         "lfence",
@@ -71,30 +71,34 @@ fn each_further_instruction_counts_once() {
     assert_eq!(fifty.instructions.largest - ten.instructions.largest, 40);
 }
 
-/// Two pages as regions.
-fn two(pages: &(Page, Page)) -> Vec<Region> {
-    vec![Region::of("from", &pages.0), Region::of("to", &pages.1)]
+/// Counts an operation on two pages.
+fn on_pages(op: impl FnMut(&mut (Page, Page))) -> Counts {
+    let op = operation(|| (Page([1; 4096]), Page([2; 4096])), op);
+    let regions =
+        |pages: &(Page, Page)| vec![Region::of("from", &pages.0), Region::of("to", &pages.1)];
+    op.regions(regions).runs(2).count().unwrap()
+}
+
+/// The lines of the first page that were read and written, and those of the second one.
+fn pages(counts: &Counts) -> [(u64, u64); 2] {
+    ["from", "to"].map(|name| named(counts, name))
 }
 
 #[test]
 fn string_instructions_count_once_and_touch_all_bytes() {
     let forth = |length: usize| {
-        let pages = || (Page([1; 4096]), Page([2; 4096]));
-        let op = operation(pages, move |(from, to)| {
-            // SAFETY: both pages are at least that long.
-            unsafe {
-                asm!("rep movsb", inout("rcx") length => _,
-                    inout("rsi") from => _, inout("rdi") to => _);
-            }
-        });
-        op.regions(two).runs(2).count().unwrap()
+        // SAFETY: both pages are at least that long.
+        on_pages(move |(from, to)| unsafe {
+            asm!("rep movsb", inout("rcx") length => _,
+                inout("rsi") from => _, inout("rdi") to => _);
+        })
     };
     // Few and many repetitions are stepped differently. No repetition accesses nothing.
     let (none, few, some, many) = (forth(0), forth(3), forth(65), forth(4096));
-    assert_eq!((named(&none, "from"), named(&none, "to")), ((0, 0), (0, 0)));
-    assert_eq!((named(&few, "from"), named(&few, "to")), ((1, 0), (0, 1)));
-    assert_eq!((named(&some, "from"), named(&some, "to")), ((2, 0), (0, 2)));
-    assert_eq!((named(&many, "from"), named(&many, "to")), ((64, 0), (0, 64)));
+    assert_eq!(pages(&none), [(0, 0), (0, 0)]);
+    assert_eq!(pages(&few), [(1, 0), (0, 1)]);
+    assert_eq!(pages(&some), [(2, 0), (0, 2)]);
+    assert_eq!(pages(&many), [(64, 0), (0, 64)]);
     assert_eq!(none.instructions, many.instructions);
     assert_eq!(few.instructions, many.instructions);
     assert_eq!(some.instructions, many.instructions);
@@ -103,15 +107,12 @@ fn string_instructions_count_once_and_touch_all_bytes() {
 #[test]
 fn string_instructions_run_backwards_too() {
     let back = |count: usize| {
-        let pages = || (Page([1; 4096]), Page([2; 4096]));
-        let op = operation(pages, move |(_, to)| {
-            // SAFETY: this many quadwords below the last one are within the page.
-            unsafe {
-                asm!("std", "rep stosq", "cld", inout("rcx") count => _,
-                    inout("rdi") (&raw mut to.0).cast::<u64>().add(511) => _, in("rax") 0);
-            }
+        // SAFETY: this many quadwords below the last one are within the page.
+        let counts = on_pages(move |(_, to)| unsafe {
+            asm!("std", "rep stosq", "cld", inout("rcx") count => _,
+                inout("rdi") (&raw mut to.0).cast::<u64>().add(511) => _, in("rax") 0);
         });
-        named(&op.regions(two).runs(1).count().unwrap(), "to")
+        named(&counts, "to")
     };
     assert_eq!((back(2), back(9), back(512)), ((0, 1), (0, 2), (0, 64)));
 }
@@ -140,20 +141,12 @@ fn a_comparison_stops_where_bytes_differ() {
 fn the_librarys_memset_and_memcpy_touch_each_line_once() {
     // Sizes for each of the library's variants: masked, vectors, a loop, a string instruction.
     for (size, expected) in [(24, 1), (48, 1), (100, 2), (640, 10), (4096, 64)] {
-        let counts = operation(
-            || (Page([1; 4096]), Page([2; 4096]), size),
-            |(from, to, size)| {
-                let size = black_box(*size);
-                to.0[..size].copy_from_slice(&from.0[..size]);
-                from.0[..size].fill(black_box(7));
-            },
-        )
-        .regions(|(from, to, _)| vec![Region::of("from", from), Region::of("to", to)])
-        .runs(1)
-        .count()
-        .unwrap();
-        assert_eq!(named(&counts, "to"), (0, expected), "{size} bytes");
-        assert_eq!(named(&counts, "from"), (0, expected), "{size} bytes");
+        let counts = on_pages(|(from, to)| {
+            let size = black_box(size);
+            to.0[..size].copy_from_slice(&from.0[..size]);
+            from.0[..size].fill(black_box(7));
+        });
+        assert_eq!(pages(&counts), [(0, expected); 2], "{size} bytes");
     }
 }
 
@@ -186,30 +179,23 @@ fn masked_vectors_touch_the_elements_of_their_mask() {
     if !needs::has("avx512bw", found, None) {
         return;
     }
-    let counts = operation(
-        || (Page([1; 4096]), Page([2; 4096])),
-        // SAFETY: 64 bytes from the middle of a line are within the page. The processor has
-        // AVX-512.
-        |(from, to)| unsafe {
-            asm!(
-                // Bytes 0 and 40: both lines of the vector.
-                "mov {bits}, 1", "bts {bits}, 40", "kmovq k1, {bits}",
-                "vmovdqu8 zmm0 {{k1}} {{z}}, [{from} + 32]",
-                // Doublewords 0 to 3: the first line only.
-                "mov {bits:e}, 15", "kmovd k7, {bits:e}",
-                "vmovdqu32 [{to} + 32] {{k7}}, zmm0",
-                // No element.
-                "kxorq k7, k7, k7", "vmovdqu8 [{to} + 1024] {{k7}}, zmm0", "vzeroupper",
-                from = in(reg) from, to = in(reg) to, bits = out(reg) _,
-                out("zmm0") _, out("k1") _, out("k7") _,
-            );
-        },
-    )
-    .regions(two)
-    .runs(1)
-    .count()
-    .unwrap();
-    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((2, 0), (0, 1)));
+    // SAFETY: 64 bytes from the middle of a line are within the page. The processor has
+    // AVX-512.
+    let counts = on_pages(|(from, to)| unsafe {
+        asm!(
+            // Bytes 0 and 40: both lines of the vector.
+            "mov {bits}, 1", "bts {bits}, 40", "kmovq k1, {bits}",
+            "vmovdqu8 zmm0 {{k1}} {{z}}, [{from} + 32]",
+            // Doublewords 0 to 3: the first line only.
+            "mov {bits:e}, 15", "kmovd k7, {bits:e}",
+            "vmovdqu32 [{to} + 32] {{k7}}, zmm0",
+            // No element.
+            "kxorq k7, k7, k7", "vmovdqu8 [{to} + 1024] {{k7}}, zmm0", "vzeroupper",
+            from = in(reg) from, to = in(reg) to, bits = out(reg) _,
+            out("zmm0") _, out("k1") _, out("k7") _,
+        );
+    });
+    assert_eq!(pages(&counts), [(2, 0), (0, 1)]);
 }
 
 #[test]
@@ -218,46 +204,32 @@ fn masked_vectors_touch_the_elements_of_a_vector() {
     if !needs::has("avx2", found, None) {
         return;
     }
-    let counts = operation(
-        || (Page([1; 4096]), Page([2; 4096])),
-        // SAFETY: 32 bytes from the middle of a line are within the page. The processor has AVX2.
-        |(from, to)| unsafe {
-            asm!(
-                // Doublewords 0 and 7: both lines of the vector.
-                "vpcmpeqd ymm1, ymm1, ymm1", "vpxor ymm2, ymm2, ymm2",
-                "vpblendd ymm1, ymm2, ymm1, 0x81", "vpmaskmovd ymm0, ymm1, [{from} + 48]",
-                // Quadword 3: the second line only.
-                "vpcmpeqd ymm1, ymm1, ymm1", "vpblendd ymm1, ymm2, ymm1, 0xc0",
-                "vpmaskmovq [{to} + 40], ymm1, ymm0",
-                // Of four, the second; and none.
-                "vpcmpeqd xmm1, xmm1, xmm1", "vpblendd xmm1, xmm2, xmm1, 2",
-                "vmaskmovps xmm0, xmm1, [{from} + 1084]", "vmaskmovpd [{to} + 2048], ymm2, ymm0",
-                "vzeroupper",
-                from = in(reg) from, to = in(reg) to,
-                out("ymm0") _, out("ymm1") _, out("ymm2") _,
-            );
-        },
-    )
-    .regions(two)
-    .runs(1)
-    .count()
-    .unwrap();
-    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((3, 0), (0, 1)));
+    // SAFETY: 32 bytes from the middle of a line are within the page. The processor has AVX2.
+    let counts = on_pages(|(from, to)| unsafe {
+        asm!(
+            // Doublewords 0 and 7: both lines of the vector.
+            "vpcmpeqd ymm1, ymm1, ymm1", "vpxor ymm2, ymm2, ymm2",
+            "vpblendd ymm1, ymm2, ymm1, 0x81", "vpmaskmovd ymm0, ymm1, [{from} + 48]",
+            // Quadword 3: the second line only.
+            "vpcmpeqd ymm1, ymm1, ymm1", "vpblendd ymm1, ymm2, ymm1, 0xc0",
+            "vpmaskmovq [{to} + 40], ymm1, ymm0",
+            // Of four, the second; and none.
+            "vpcmpeqd xmm1, xmm1, xmm1", "vpblendd xmm1, xmm2, xmm1, 2",
+            "vmaskmovps xmm0, xmm1, [{from} + 1084]", "vmaskmovpd [{to} + 2048], ymm2, ymm0",
+            "vzeroupper",
+            from = in(reg) from, to = in(reg) to,
+            out("ymm0") _, out("ymm1") _, out("ymm2") _,
+        );
+    });
+    assert_eq!(pages(&counts), [(3, 0), (0, 1)]);
 }
 
 #[test]
 fn a_conditional_move_reads_whether_it_moves_or_not() {
-    let counts = operation(
-        || (Page([1; 4096]), Page([2; 4096])),
-        // SAFETY: reads the first words of both pages.
-        |(from, to)| unsafe {
-            asm!("cmp {0}, {0}", "cmove {0}, [{1}]", "cmp {0}, {0}", "cmovne {0}, [{2}]",
+    // SAFETY: reads the first words of both pages.
+    let counts = on_pages(|(from, to)| unsafe {
+        asm!("cmp {0}, {0}", "cmove {0}, [{1}]", "cmp {0}, {0}", "cmovne {0}, [{2}]",
                 inout(reg) 0u64 => _, in(reg) from, in(reg) to);
-        },
-    )
-    .regions(two)
-    .runs(1)
-    .count()
-    .unwrap();
-    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((1, 0), (1, 0)));
+    });
+    assert_eq!(pages(&counts), [(1, 0), (1, 0)]);
 }

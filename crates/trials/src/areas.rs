@@ -7,15 +7,15 @@
 
 mod area;
 
-use crate::crew::{Outcome, Stop, Worker, seen};
-use crate::ground::{Ground, page, word};
-use crate::sight::{is, is_absent};
-use crate::space::{self, Areas};
+use crate::checked::{is, is_absent};
+use crate::environment::{Environment, page, word};
+use crate::space::{self, AreaKind, Areas};
+use crate::worker::{Outcome, Stop, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use area::{Area, Kind};
+use area::Area;
 use grace::Concurrent;
 use machine::{Machine, Translated, lock};
 use paging::Format;
@@ -30,52 +30,50 @@ const STEPS: usize = 400;
 const QUIET: usize = 16;
 
 /// Shared by the CPUs: a space, and for each CPU the areas that others have sent to it.
-struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct Shared<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     vmap: &'g Areas<M, F, G>,
     mail: Vec<SpinMutex<Vec<Area>>>,
 }
 
 pub(crate) fn vmap<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
+    env.whole(|| {
         // A small space, so that addresses come back.
         let options = Options { bytes_per_interrupt: 4 << 20, ..Options::default() };
-        let vmap = space::make(ground, 4, 64, options)?;
-        let mail = (0..ground.cpus).map(|_| SpinMutex::default()).collect();
-        let stage = Stage { ground, vmap: &vmap, mail };
-        let result = ground.at_once(|worker| stage.run(worker));
-        result.and(space::end(ground, vmap))
+        let vmap = space::make(env, 4, 64, options)?;
+        let mail = (0..env.cpus).map(|_| SpinMutex::default()).collect();
+        let shared = Shared { env, vmap: &vmap, mail };
+        let result = env.at_once(|worker| shared.run(worker));
+        result.and(space::end(env, vmap))
     })
 }
 
-impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Shared<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let mut held = Vec::new();
-        let done = (0..self.ground.steps(STEPS))
-            .try_for_each(|step| self.step(worker, &mut held, step))
+        let done = self
+            .env
+            .steps(STEPS, QUIET, |step| self.step(worker, &mut held, step))
             .and_then(|()| worker.meet());
         // All areas are freed, even after an error.
-        let mail = core::mem::take(&mut *lock(self.ground.host.machine, &self.mail[worker.cpu]));
+        let mail = core::mem::take(&mut *lock(self.env.host.machine, &self.mail[worker.cpu]));
         let mut left = held.into_iter().chain(mail);
-        let freed = left.try_for_each(|area| area.free(self.ground.host.machine, self.vmap, false));
+        let freed = left.try_for_each(|area| area.free(self.env.host.machine, self.vmap, false));
         self.vmap.idle();
         done.and(freed)
     }
 
     fn step(&self, worker: &mut Worker<'_, M>, held: &mut Vec<Area>, step: usize) -> Outcome {
-        let (machine, vmap) = (self.ground.host.machine, self.vmap);
-        if step.is_multiple_of(QUIET) {
-            (self.ground.host.quiet)();
-        }
+        let (machine, vmap) = (self.env.host.machine, self.vmap);
         let pick = worker.below(held.len().max(1));
         match worker.below(64) {
             0 => vmap.poll(),
             1 => vmap.purge(),
             2 => vmap.vm_unmap_aliases(),
             3 => vmap.idle(),
-            4 => self.ground.tlb_grace.flush(),
+            4 => self.env.tlb_grace.flush(),
             5..8 => self.listing(held)?,
             8..32 if held.len() < HELD => {
                 let tag = (worker.cpu as u64) << 48 | (step as u64) << 16;
@@ -103,13 +101,13 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     /// Checks that `vread` and `vwrite` use the mapped memory, and that a guard page reads as a
     /// hole.
     fn read(&self, area: &Area) -> Outcome {
-        let (machine, vmap) = (self.ground.host.machine, self.vmap);
+        let (machine, vmap) = (self.env.host.machine, self.vmap);
         let (bytes, hole) = (area.pages * 4096, if area.has_guard() { 4096 } else { 0 });
         let mut into = vec![0xee; bytes + hole];
         // SAFETY: ordinary memory, which all CPUs access by words.
         let read = unsafe { vmap.vread(area.at, &mut into) };
         if read != bytes {
-            return seen(format!(
+            return fail(format!(
                 "vread of {bytes} bytes at {} and {hole} behind them read {read}",
                 area.at
             ));
@@ -119,7 +117,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             let expected = area.word(number);
             let found = found.first_chunk().map(|word| u64::from_ne_bytes(*word));
             if found != Some(expected) {
-                return seen(format!(
+                return fail(format!(
                     "vread of page {number} of the area at {} read {found:x?}, expected \
                      {expected:#x}",
                     area.at
@@ -127,7 +125,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             }
         }
         if behind.iter().any(|byte| *byte != 0) {
-            return seen(format!(
+            return fail(format!(
                 "vread of the guard page of the area at {} did not read 0",
                 area.at
             ));
@@ -137,7 +135,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         // SAFETY: as above, and it is ours.
         let written = unsafe { vmap.vwrite(at, &value.to_ne_bytes()) };
         if written != 8 {
-            return seen(format!("vwrite of 8 bytes at {at} wrote {written}"));
+            return fail(format!("vwrite of 8 bytes at {at} wrote {written}"));
         }
         is(machine, at, value, format_args!("the word that vwrite wrote"))?;
         if area.is_guarded() {
@@ -169,14 +167,14 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             }
         });
         if let Some(wrong) = wrong {
-            return Err(Stop::Seen(wrong));
+            return Err(Stop::Error(wrong));
         }
         for (area, found) in held.iter().zip(found) {
             let known = self.vmap.find_vm_area(area.at);
             // A short map may be too large for a block, or there was no room for one.
             let known = known.is_some_and(|known| known.range.contains(area.at));
-            if found != 1 && area.kind != Kind::Ram || found > 1 || !known {
-                return seen(format!(
+            if found != 1 && area.kind != AreaKind::Ram || found > 1 || !known {
+                return fail(format!(
                     "{area:?} is listed {found} times, expected once; whether find_vm_area finds \
                      it: {known}"
                 ));
@@ -186,7 +184,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             (held.iter().filter(|area| area.has_guard()), self.vmap.get_vmalloc_info());
         let bytes: u64 = bytes.map(|area| area.bytes).sum();
         if said.used < bytes || said.areas == 0 && bytes != 0 {
-            return seen(format!(
+            return fail(format!(
                 "a CPU has {bytes} bytes of areas, but get_vmalloc_info returns {said:?}"
             ));
         }

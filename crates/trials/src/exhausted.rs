@@ -5,21 +5,20 @@
 //! calls must work again. In the end everything must be free.
 
 mod calls;
-mod hand;
 mod hoard;
+mod mappings;
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::Ground;
-use crate::own::Own;
+use crate::environment::Environment;
 use crate::program::Program;
 use crate::space::{self, Areas};
+use crate::worker::{Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use calls::Calls;
 use grace::Concurrent;
-use hand::Hand;
 use hoard::Hoard;
 use machine::{Machine, Translated, VirtAddr, VirtRange};
+use mappings::Mappings;
 use paging::Format;
 use vmap::Options;
 
@@ -29,8 +28,8 @@ const QUIET: usize = 16;
 const FEW: usize = 3;
 
 /// Shared by the CPUs.
-struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct Shared<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     program: &'g Program<'g, 'a, M, F, G>,
     /// Kernel addresses without tables.
     part: VirtRange,
@@ -40,43 +39,40 @@ struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 pub(crate) fn exhausted<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| (0..ground.rounds).try_for_each(|_| round(ground)))
+    env.whole(|| (0..env.rounds).try_for_each(|_| round(env)))
 }
 
 fn round<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    let part = ground.part(7)?;
-    let used = space::make(ground, 5, 16, Options::default())?;
+    let part = env.part(7)?;
+    let used = space::make(env, 5, 16, Options::default())?;
     // Large enough for areas of all CPUs at once with too few tables, and for freed areas that
     // wait.
-    let bare = match space::make(ground, 6, 64 * ground.cpus as u64, Options::default()) {
+    let bare = match space::make(env, 6, 64 * env.cpus as u64, Options::default()) {
         Ok(bare) => bare,
-        Err(text) => return space::end(ground, used).and(Err(text)),
+        Err(text) => return space::end(env, used).and(Err(text)),
     };
-    let result = Program::new(ground).and_then(|program| {
-        let stage = Stage { ground, program: &program, part, used: &used, bare: &bare };
-        let result = ground.at_once(|worker| program.inside(|| stage.run(worker)));
+    let result = Program::new(env).and_then(|program| {
+        let shared = Shared { env, program: &program, part, used: &used, bare: &bare };
+        let result = env.at_once(|worker| program.inside(|| shared.run(worker)));
         result.and(program.end())
     });
-    let (used, bare) = (space::end(ground, used), space::end(ground, bare));
-    let pruned = ground.on_first(|| {
-        ground.tables.prune_own(part).of("could not prune")?.flush();
-        Ok(())
-    });
+    let (used, bare) = (space::end(env, used), space::end(env, bare));
+    let pruned = env.on_first(|| env.prune(part));
     result.and(used).and(bare).and(pruned)
 }
 
-impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Shared<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
-        let mut hand = Hand::new(self, worker.cpu)?;
-        let mut hoard = Hoard::new(self.ground.host.machine);
-        let done = hand.begin().and_then(|()| self.exhaust(worker, &hand, &mut hoard));
+        let mut mappings = Mappings::new(self, worker.cpu)?;
+        let mut hoard = Hoard::new(self.env.host.machine);
+        let done = mappings.begin().and_then(|()| self.exhaust(worker, &mappings, &mut hoard));
         // All that was taken is given back, even after an error.
         let given = hoard.give(usize::MAX);
-        let ended = hand.end();
+        let ended = mappings.end();
         self.used.idle();
         self.bare.idle();
         done.and(given).and(ended)
@@ -85,36 +81,36 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     fn exhaust(
         &self,
         worker: &Worker<'_, M>,
-        hand: &Hand<'_, '_, '_, M, F, G>,
+        mappings: &Mappings<'_, '_, '_, M, F, G>,
         hoard: &mut Hoard<'_, M>,
     ) -> Outcome {
         worker.meet()?;
         // Frames that wait for a grace period must not come back during the trial.
         for _ in 0..QUIET {
-            (self.ground.host.quiet)();
+            (self.env.host.quiet)();
             worker.meet()?;
         }
-        self.ground.tables.paging().quick().drain();
+        self.env.tables.paging().quick().drain();
         worker.meet()?;
         hoard.fill()?;
         worker.meet()?;
         // Frames that another CPU had for a moment.
         hoard.fill()?;
         worker.meet()?;
-        hand.look("when all frames are taken")?;
-        let calls = Calls::new(self, hand);
+        mappings.look("when all frames are taken")?;
+        let calls = Calls::new(self, mappings);
         calls.are_refused(hoard)?;
-        hand.look("after calls that failed without memory")?;
+        mappings.look("after calls that failed without memory")?;
         worker.meet()?;
         hoard.give(FEW)?;
         worker.meet()?;
-        calls.are_too_large(hoard, FEW * self.ground.cpus)?;
-        hand.look("after calls that wanted more memory than there was")?;
+        calls.are_too_large(hoard, FEW * self.env.cpus)?;
+        mappings.look("after calls that wanted more memory than there was")?;
         worker.meet()?;
         hoard.give(hoard.len() / 2)?;
         worker.meet()?;
         calls.are_granted()?;
-        hand.look("after calls that worked again")?;
+        mappings.look("after calls that worked again")?;
         worker.meet()
     }
 
@@ -123,7 +119,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         let at = self.part.start().checked_add(((cpu as u64) << 27) + bytes);
         match at.filter(|at| self.part.contains(*at)) {
             Some(at) => Ok(at),
-            None => seen(format!("{:?} is too short for cpu{cpu}", self.part)),
+            None => fail(format!("{:?} is too short for cpu{cpu}", self.part)),
         }
     }
 

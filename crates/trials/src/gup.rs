@@ -4,11 +4,11 @@
 //! read-only. It also pins pages of all CPUs. Each frame holds a mark of the page it is for. So a
 //! frame that was freed while it was pinned is noticed once it is used for another page.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, page, pages, word};
+use crate::checked::{frame_is, give, is, is_absent, is_read_only, peek, poke, store, take};
+use crate::environment::{Environment, page, pages, word};
 use crate::own::Own;
 use crate::program::Program;
-use crate::sight::{frame_is, give, is, is_absent, is_read_only, peek, poke, store, take};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -50,8 +50,8 @@ struct Pinned {
     written: Option<u64>,
 }
 
-struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct OwnPages<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     program: &'g Program<'g, 'a, M, F, G>,
     cpu: usize,
     /// The mappings of this CPU's pages, which are one in as many as there are CPUs. Those of other
@@ -62,16 +62,16 @@ struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 pub(crate) fn gup<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
-        let program = Program::new(ground)?;
-        let result = ground.at_once(|worker| {
-            let count = PAGES.max(EACH * ground.cpus).next_multiple_of(ground.cpus);
+    env.whole(|| {
+        let program = Program::new(env)?;
+        let result = env.at_once(|worker| {
+            let count = PAGES.max(EACH * env.cpus).next_multiple_of(env.cpus);
             let (pages, kept) = (vec![None; count], Vec::new());
-            let mut hand =
-                Hand { ground, program: &program, cpu: worker.cpu, pages, kept, count: 0 };
-            program.inside(|| hand.run(worker))
+            let mut own =
+                OwnPages { env, program: &program, cpu: worker.cpu, pages, kept, count: 0 };
+            program.inside(|| own.run(worker))
         });
         result.and(program.end())
     })
@@ -87,22 +87,20 @@ fn at<F: Format>(number: usize) -> VirtAddr {
     page::<F>(VirtAddr::new(border - (PAGES as u64 / 2) * F::PAGE.bytes()), number)
 }
 
-impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> OwnPages<'_, '_, M, F, G> {
     fn run(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
-        for step in 0..self.ground.steps(STEPS) {
-            if step.is_multiple_of(QUIET) {
-                (self.ground.host.quiet)();
-            }
+        let env = self.env;
+        env.steps(STEPS, QUIET, |_| {
             self.count += 1;
             match worker.below(8) {
-                0..3 => self.change(worker)?,
+                0..3 => self.change(worker),
                 3 if !self.kept.is_empty() => {
                     let pinned = self.kept.swap_remove(worker.below(self.kept.len()));
-                    self.unpin(pinned)?;
+                    self.unpin(pinned)
                 }
-                _ => self.pin(worker)?,
+                _ => self.pin(worker),
             }
-        }
+        })?;
         core::mem::take(&mut self.kept).into_iter().try_for_each(|pinned| self.unpin(pinned))?;
         // The marks must stay as long as other CPUs pin.
         worker.meet()?;
@@ -111,7 +109,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
 
     /// Changes one of this CPU's pages.
     fn change(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
-        let (cpus, each) = (self.ground.cpus, self.pages.len() / self.ground.cpus);
+        let (cpus, each) = (self.env.cpus, self.pages.len() / self.env.cpus);
         let (number, other) = (worker.below(each), worker.below(each));
         let (number, other) = (number * cpus + self.cpu, other * cpus + self.cpu);
         match (self.pages[number], worker.below(4)) {
@@ -128,7 +126,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     }
 
     fn map(&mut self, number: usize) -> Outcome {
-        let machine = self.ground.host.machine;
+        let machine = self.env.host.machine;
         let tables = self.program.tables();
         let frame = take::<F, M>(machine, 1, Owner::User)?[0];
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
@@ -143,7 +141,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn write(&mut self, number: usize) -> Outcome {
         let value = (self.cpu as u64) << 48 | self.count;
         let what = format_args!("page {number}");
-        store(self.ground.host.machine, word(at::<F>(number), OWNERS), value, what)?;
+        store(self.env.host.machine, word(at::<F>(number), OWNERS), value, what)?;
         if let Some(mapped) = &mut self.pages[number] {
             mapped.value = value;
         }
@@ -153,7 +151,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     /// Checks that a page of this CPU holds its marks and its value.
     fn look(&self, number: usize) -> Outcome {
         let Some(Mapped { frame, value, .. }) = self.pages[number] else { return Ok(()) };
-        let machine = self.ground.host.machine;
+        let machine = self.env.host.machine;
         let what = format_args!("page {number}, which is mapped to frame {frame}");
         is(machine, word(at::<F>(number), OWNERS), value, what)?;
         (0..MARKS).try_for_each(|index| {
@@ -172,7 +170,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
             return self.write(number);
         }
         let what = format_args!("page {number}, made read-only");
-        is_read_only(self.ground.host.machine, word(at::<F>(number), OWNERS), 0, what)?;
+        is_read_only(self.env.host.machine, word(at::<F>(number), OWNERS), 0, what)?;
         self.look(number)
     }
 
@@ -187,17 +185,13 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
             .unmap_own(pages::<F>(at::<F>(number), 1)?, |page| gone = Some(page.frame));
         pending.of("could not unmap")?.flush();
         if gone != Some(was.frame) {
-            return seen(format!(
+            return fail(format!(
                 "page {number} was mapped to frame {}, but unmapping it reported {gone:?}",
                 was.frame
             ));
         }
-        is_absent(
-            self.ground.host.machine,
-            at::<F>(number),
-            format_args!("page {number}, unmapped"),
-        )?;
-        give(self.ground.host.machine, &[was.frame])
+        is_absent(self.env.host.machine, at::<F>(number), format_args!("page {number}, unmapped"))?;
+        give(self.env.host.machine, &[was.frame])
     }
 
     /// Pins pages from `first` on, until one does not allow it. Returns their number.
@@ -218,7 +212,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         match pins {
             Ok(pins) => Ok(pins.keep()),
             Err(GupError::Hole(hole)) if hole == at::<F>(first) => Ok(0),
-            Err(error) => seen(format!("could not pin pages from {first} on: {error}")),
+            Err(error) => fail(format!("could not pin pages from {first} on: {error}")),
         }
     }
 
@@ -232,19 +226,19 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         let pinned = self.take(worker, first, write, &mut frames[..most * each])?;
         let all = self.pages.len();
         if first + pinned / each > all || !pinned.is_multiple_of(each) {
-            return seen(format!("of {all} pages, {pinned} frames were pinned from {first} on"));
+            return fail(format!("of {all} pages, {pinned} frames were pinned from {first} on"));
         }
         for (page, number) in frames[..pinned].chunks(each).zip(first..) {
             let Some((frame, others)) = page.split_first() else { continue };
             if others.iter().zip(1..).any(|(other, more)| Some(*other) != frame.checked_add(more)) {
-                return seen(format!("page {number} has the frames {page:?}"));
+                return fail(format!("page {number} has the frames {page:?}"));
             }
             // SAFETY: they were just pinned. The first pin keeps the page.
-            unsafe { unpin(self.ground.host.machine, others) };
+            unsafe { unpin(self.env.host.machine, others) };
             let mut pinned = Pinned { frame: *frame, number, written: None };
             if write {
                 let value = (self.cpu as u64) << 48 | self.count;
-                poke(self.ground.host.machine, *frame, PINNERS + self.cpu, value)?;
+                poke(self.env.host.machine, *frame, PINNERS + self.cpu, value)?;
                 // This CPU may have pinned the same frame before.
                 for other in self.kept.iter_mut().filter(|other| other.frame == *frame) {
                     other.written = Some(value);
@@ -264,10 +258,10 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     /// Checks that a pinned frame is allocated, has the marks of its page, and the value that this
     /// CPU wrote.
     fn is_kept(&self, pinned: &Pinned) -> Outcome {
-        let (machine, Pinned { frame, number, written }) = (self.ground.host.machine, pinned);
+        let (machine, Pinned { frame, number, written }) = (self.env.host.machine, pinned);
         let info = machine.info(*frame).map(|info| (info.pins(), info.owner()));
         if !matches!(info, Some((1.., Owner::User))) {
-            return seen(format!(
+            return fail(format!(
                 "frame {frame}, pinned as page {number}, has pins and owner {info:?}"
             ));
         }
@@ -277,7 +271,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         }
         let found = peek(machine, *frame, PINNERS + self.cpu)?;
         match written {
-            Some(written) if found != *written => seen(format!(
+            Some(written) if found != *written => fail(format!(
                 "frame {frame}, pinned as page {number}, was written {written:#x} and is {found:#x}"
             )),
             _ => Ok(()),
@@ -287,7 +281,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn unpin(&self, pinned: Pinned) -> Outcome {
         self.is_kept(&pinned)?;
         // SAFETY: `pin` has pinned it, and uses it no more.
-        unsafe { unpin(self.ground.host.machine, &[pinned.frame]) };
+        unsafe { unpin(self.env.host.machine, &[pinned.frame]) };
         Ok(())
     }
 }

@@ -19,6 +19,20 @@
 //! and the seed. It never panics on such an error. It leaves the machine as it found it, with as
 //! many free frames as before; after an error it may leave frames allocated.
 //!
+//! ```text
+//!    tree  quicklists  tables  areas (vmap)  gup  stale  exhausted      the trials
+//!      │        │        │         │          │     │        │
+//!      │        │        │         └──────────┴─────┴────────┤
+//!      │        │        │              program: a program's tables; space: one for areas
+//!      └────────┴────────┴─────────────────┬─────────────────┘
+//!                  checked: accesses, compared with what must be there
+//!                  own: calls that change page tables
+//!                                          ▼
+//!      environment: the machine, parts of the addresses, the count of free frames
+//!                                          ▼
+//!      worker: a CPU of a trial, its barrier, its errors
+//! ```
+//!
 //! `no_std`; allocates.
 #![no_std]
 #![deny(missing_docs)]
@@ -27,20 +41,20 @@ extern crate alloc;
 extern crate std;
 
 mod areas;
-mod crew;
+mod checked;
+mod environment;
 mod exhausted;
-mod ground;
 mod gup;
 mod own;
 mod program;
 mod quicklists;
-mod sight;
 mod space;
 mod stale;
 mod tables;
 mod tree;
+mod worker;
 
-pub use ground::{Ground, unit};
+pub use environment::{Environment, unit};
 pub use machine::{Host, Program};
 
 use alloc::string::String;
@@ -55,7 +69,7 @@ pub struct Trial<M: Machine, F: Format, G: Concurrent> {
     /// Its name.
     pub name: &'static str,
     /// Runs it. Returns the error that it found, if any.
-    pub run: fn(&Ground<'_, M, F, G>) -> Result<(), String>,
+    pub run: fn(&Environment<'_, M, F, G>) -> Result<(), String>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Clone for Trial<M, F, G> {

@@ -4,84 +4,32 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{Attrs, Failed, Flags, Format, Mapping, PageTables, PendingFlush};
 
-type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
+macro_rules! own {
+    ($($own:ident is $call:ident($($argument:ident: $type:ty),*) -> $done:ty;)*) => {
+        /// The calls of [`PageTables`] that change translations.
+        ///
+        /// They are safe in trials. The addresses are parts of the range in
+        /// [`Environment`](crate::Environment). Each part belongs to one CPU, or the CPUs
+        /// coordinate. The frames come from the frame source, and are given back after the flush.
+        /// The trials test these conditions.
+        pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
+            $(fn $own(&self, $($argument: $type),*) -> Result<$done, Failed<'_, M, F, G>>;)*
+        }
 
-/// The calls of [`PageTables`] that change translations.
-///
-/// They are safe in trials. The addresses are parts of the range in [`Ground`](crate::Ground). Each
-/// part belongs to one CPU, or the CPUs coordinate. The frames come from the frame source, and are
-/// given back after the flush. The trials test these conditions.
-pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
-    fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
-    fn map_frames_own(
-        &self,
-        start: VirtAddr,
-        frames: &[Frame],
-        attrs: Attrs,
-    ) -> Done<'_, (), M, F, G>;
-    fn unmap_own(
-        &self,
-        range: VirtRange,
-        gone: impl FnMut(Mapping),
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
-    fn protect_own(
-        &self,
-        range: VirtRange,
-        rights: Flags,
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
-    fn split_own(
-        &self,
-        at: VirtAddr,
-        size: PageSize,
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
-    fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+        impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> {
+            $(fn $own(&self, $($argument: $type),*) -> Result<$done, Failed<'_, M, F, G>> {
+                // SAFETY: see `Own`.
+                unsafe { self.$call($($argument),*) }
+            })*
+        }
+    };
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> {
-    fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.map(range, first, attrs) }
-    }
-
-    fn map_frames_own(
-        &self,
-        start: VirtAddr,
-        frames: &[Frame],
-        attrs: Attrs,
-    ) -> Done<'_, (), M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.map_frames(start, frames, attrs) }
-    }
-
-    fn unmap_own(
-        &self,
-        range: VirtRange,
-        gone: impl FnMut(Mapping),
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.unmap(range, gone) }
-    }
-
-    fn protect_own(
-        &self,
-        range: VirtRange,
-        rights: Flags,
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.protect(range, rights) }
-    }
-
-    fn split_own(
-        &self,
-        at: VirtAddr,
-        size: PageSize,
-    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.split(at, size) }
-    }
-
-    fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        // SAFETY: see `Own`.
-        unsafe { self.prune(range) }
-    }
+own! {
+    map_own is map(range: VirtRange, first: Frame, attrs: Attrs) -> ();
+    map_frames_own is map_frames(start: VirtAddr, frames: &[Frame], attrs: Attrs) -> ();
+    unmap_own is unmap(range: VirtRange, gone: impl FnMut(Mapping)) -> PendingFlush<'_, M, F, G>;
+    protect_own is protect(range: VirtRange, rights: Flags) -> PendingFlush<'_, M, F, G>;
+    split_own is split(at: VirtAddr, size: PageSize) -> PendingFlush<'_, M, F, G>;
+    prune_own is prune(range: VirtRange) -> PendingFlush<'_, M, F, G>;
 }

@@ -1,8 +1,8 @@
 //! The address space of a program: made for a trial, active on the CPUs that work in it, dropped at
 //! its end.
 
-use crate::crew::{Outcome, Told};
-use crate::ground::{Ground, Tables};
+use crate::environment::{Environment, Tables};
+use crate::worker::{Context, Outcome};
 use alloc::string::String;
 use alloc::sync::Arc;
 use grace::Concurrent;
@@ -11,18 +11,18 @@ use paging::Format;
 
 /// A program's tables with the kernel's half.
 pub(crate) struct Program<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+    env: &'g Environment<'a, M, F, G>,
     tables: Tables<M, F, G>,
 }
 
 impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Program<'g, 'a, M, F, G> {
-    pub(crate) fn new(ground: &'g Ground<'a, M, F, G>) -> Result<Self, String> {
-        let kernel = ground.tables;
-        let tables = ground.on_first(|| {
+    pub(crate) fn new(env: &'g Environment<'a, M, F, G>) -> Result<Self, String> {
+        let kernel = env.tables;
+        let tables = env.on_first(|| {
             Tables::user(kernel.paging(), Asid(1), Some(Arc::clone(kernel)))
                 .of("could not make a program's tables")
         })?;
-        Ok(Program { ground, tables })
+        Ok(Program { env, tables })
     }
 
     pub(crate) fn tables(&self) -> &Tables<M, F, G> {
@@ -31,14 +31,14 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Program<'g, 'a, 
 
     /// Runs `work` on this CPU while the program's tables are active. Afterwards the kernel's are.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        // SAFETY: the kernel's half has all that the host needs, as `Ground` requires. A trial has
+        // SAFETY: the kernel's half has all that the host needs, as `Environment` requires. A trial has
         // one program at a time, and all CPUs leave its tables before they are dropped.
         unsafe { self.tables.activate() };
         let done = work();
         // SAFETY: the kernel's tables were active before. Then the program's are not active any
         // more.
         unsafe {
-            self.ground.tables.activate();
+            self.env.tables.activate();
             self.tables.leave();
         }
         done
@@ -46,8 +46,8 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Program<'g, 'a, 
 
     /// Drops the tables. No CPU is inside.
     pub(crate) fn end(self) -> Result<(), String> {
-        let Program { ground, tables } = self;
-        ground.on_first(move || {
+        let Program { env, tables } = self;
+        env.on_first(move || {
             drop(tables);
             Ok(())
         })

@@ -3,10 +3,10 @@
 //!
 //! While a CPU has a page, each word holds the page's tag. So a page that two CPUs have is noticed.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::Ground;
+use crate::checked::{peek, poke};
+use crate::environment::Environment;
 use crate::program::Program;
-use crate::sight::{peek, poke};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,8 +29,8 @@ struct Page {
     tag: u64,
 }
 
-struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct Shared<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     /// The words of a constructed top-level table.
     root: Vec<u64>,
     /// For each CPU, the pages that it is to check and give back.
@@ -38,21 +38,21 @@ struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 pub(crate) fn quicklists<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
+    env.whole(|| {
         // Once there is a program, all top-level tables are constructed alike.
-        let program = Program::new(ground)?;
-        let mail = (0..ground.cpus).map(|_| SpinMutex::default()).collect();
-        let result = ground.on_first(|| root_words(ground)).and_then(|root| {
-            let stage = Stage { ground, root, mail };
-            let result = ground.at_once(|worker| stage.run(worker));
-            result.and(ground.on_first(|| {
-                stage
+        let program = Program::new(env)?;
+        let mail = (0..env.cpus).map(|_| SpinMutex::default()).collect();
+        let result = env.on_first(|| root_words(env)).and_then(|root| {
+            let shared = Shared { env, root, mail };
+            let result = env.at_once(|worker| shared.run(worker));
+            result.and(env.on_first(|| {
+                shared
                     .mail
                     .iter()
                     .flat_map(|mail| mail.lock().drain(..).collect::<Vec<_>>())
-                    .try_for_each(|page| stage.give(page))
+                    .try_for_each(|page| shared.give(page))
             }))
         });
         result.and(program.end())
@@ -61,12 +61,12 @@ pub(crate) fn quicklists<M: Machine + Translated, F: Format, G: Concurrent>(
 
 /// The words of an empty program's top-level table: the kernel's half, and zeros.
 fn root_words<M: Machine, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Outcome<Vec<u64>> {
-    let kernel = ground.tables.root();
+    let kernel = env.tables.root();
     let word = |index| {
         // SAFETY: the kernel's top-level table, which stays.
-        let value = unsafe { ground.host.machine.entries_in(kernel, F::PAGE.order()) };
+        let value = unsafe { env.host.machine.entries_in(kernel, F::PAGE.order()) };
         let value = value.and_then(|entries| entries.get(index)).map_or(0, |entry| entry.load());
         let is_table = matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_));
         if index >= F::ENTRIES / 2 && is_table { value } else { 0 }
@@ -74,14 +74,11 @@ fn root_words<M: Machine, F: Format, G: Concurrent>(
     Ok((0..F::ENTRIES).map(word).collect())
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Shared<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
-        let (machine, quick) = (self.ground.host.machine, self.ground.tables.paging().quick());
+        let (machine, quick) = (self.env.host.machine, self.env.tables.paging().quick());
         let (mut held, mut taken): (Vec<Page>, u64) = Default::default();
-        for step in 0..self.ground.steps(STEPS) {
-            if step.is_multiple_of(QUIET) {
-                (self.ground.host.quiet)();
-            }
+        self.env.steps(STEPS, QUIET, |_| {
             let pick = worker.below(held.len().max(1));
             match worker.below(32) {
                 0 => drop(quick.trim(QUICK_TABLE, worker.below(8), usize::MAX)),
@@ -104,7 +101,8 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 _ if !held.is_empty() => self.give(held.swap_remove(pick))?,
                 _ => {}
             }
-        }
+            Ok(())
+        })?;
         held.into_iter().try_for_each(|page| self.give(page))
     }
 
@@ -115,14 +113,14 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Takes a page, checks it, and fills it with a tag.
     fn take(&self, list: u8, tag: u64) -> Outcome<Page> {
-        let machine = self.ground.host.machine;
+        let machine = self.env.host.machine;
         // SAFETY: the kernel's tables stay.
-        let frame = unsafe { self.ground.tables.paging().quick().alloc(list) };
+        let frame = unsafe { self.env.tables.paging().quick().alloc(list) };
         let frame = frame.of("could not take a page of a quicklist")?;
         for index in 0..F::ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, self.constructed(list, index));
             if found != expected {
-                return seen(format!(
+                return fail(format!(
                     "frame {frame} comes from quicklist {list} with {found:#x} in word {index}, \
                      expected {expected:#x}"
                 ));
@@ -137,11 +135,11 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Checks that a page still has its tag, restores its constructed state, and gives it back.
     fn give(&self, page: Page) -> Outcome {
-        let (machine, Page { frame, list, tag }) = (self.ground.host.machine, page);
+        let (machine, Page { frame, list, tag }) = (self.env.host.machine, page);
         for index in 0..F::ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, tag | index as u64);
             if found != expected {
-                return seen(format!(
+                return fail(format!(
                     "frame {frame} of quicklist {list} is ours, and word {index} has become \
                      {found:#x}, expected {expected:#x}"
                 ));
@@ -149,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             poke(machine, frame, index, self.constructed(list, index))?;
         }
         // SAFETY: it came from this list, is in its constructed state, and nothing else knows it.
-        unsafe { self.ground.tables.paging().quick().free(list, frame) }
+        unsafe { self.env.tables.paging().quick().free(list, frame) }
             .of("could not give a page to a quicklist")
     }
 }

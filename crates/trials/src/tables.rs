@@ -7,10 +7,10 @@
 
 mod large;
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, Tables, page, pages, word};
+use crate::checked::{frame_is, give, is, is_absent, is_read_only, store, take};
+use crate::environment::{Environment, Tables, page, pages, word};
 use crate::own::Own;
-use crate::sight::{frame_is, give, is, is_absent, is_read_only, store, take};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -38,8 +38,8 @@ struct Mapped {
 }
 
 /// A CPU with its slots.
-struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct OwnSlots<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     tables: &'g Tables<M, F, G>,
     cpu: usize,
     own: VirtRange,
@@ -50,29 +50,23 @@ struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 pub(crate) fn tables<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
-        let (own, shared) = (ground.part(2)?, ground.part(3)?);
-        ground.at_once(|worker| {
-            let mut hand = Hand::new(ground, worker.cpu, own, shared)?;
-            let mut large = Large::new(ground, page_at(hand.own, 4 * F::LARGE.bytes())?)?;
-            for step in 0..ground.steps(STEPS) {
-                if step.is_multiple_of(QUIET) {
-                    (ground.host.quiet)();
-                }
-                match worker.below(64) {
-                    0 => large.step(worker)?,
-                    _ => hand.step(worker)?,
-                }
-            }
+    env.whole(|| {
+        let (own, shared) = (env.part(2)?, env.part(3)?);
+        env.at_once(|worker| {
+            let mut slots = OwnSlots::new(env, worker.cpu, own, shared)?;
+            let mut large = Large::new(env, page_at(slots.own, 4 * F::LARGE.bytes())?)?;
+            env.steps(STEPS, QUIET, |_| match worker.below(64) {
+                0 => large.step(worker),
+                _ => slots.step(worker),
+            })?;
             large.end()?;
-            hand.end()
+            slots.end()
         })?;
-        ground.on_first(|| {
-            ground.tables.prune_own(own).of("could not prune")?.flush();
-            ground.tables.prune_own(shared).of("could not prune")?.flush();
-            Ok(())
+        env.on_first(|| {
+            env.prune(own)?;
+            env.prune(shared)
         })
     })
 }
@@ -86,13 +80,13 @@ fn shared_tables<F: Format>(cpus: usize) -> usize {
 fn page_at(range: VirtRange, bytes: u64) -> Outcome<VirtAddr> {
     match range.start().checked_add(bytes) {
         Some(at) => Ok(at),
-        None => seen(format!("{range:?} is too short")),
+        None => fail(format!("{range:?} is too short")),
     }
 }
 
-impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, F, G> {
+impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> OwnSlots<'g, 'a, M, F, G> {
     fn new(
-        ground: &'g Ground<'a, M, F, G>,
+        env: &'g Environment<'a, M, F, G>,
         cpu: usize,
         own: VirtRange,
         shared: VirtRange,
@@ -100,14 +94,14 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         // The slots of a CPU lie across a border of two page-table pages.
         let first =
             (APART * cpu as u64 + 1) * F::LARGE.bytes() - (OWN as u64 / 2) * F::PAGE.bytes();
-        Ok(Hand {
-            ground,
-            tables: ground.tables,
+        Ok(OwnSlots {
+            env,
+            tables: env.tables,
             cpu,
             own: pages::<F>(page_at(own, first)?, OWN)?,
-            shared: pages::<F>(shared.start(), shared_tables::<F>(ground.cpus) * F::ENTRIES)?,
+            shared: pages::<F>(shared.start(), shared_tables::<F>(env.cpus) * F::ENTRIES)?,
             slots: [None; OWN + SHARED],
-            pool: take::<F, M>(ground.host.machine, OWN + SHARED, Owner::Kernel)?,
+            pool: take::<F, M>(env.host.machine, OWN + SHARED, Owner::Kernel)?,
             tags: 0,
         })
     }
@@ -116,8 +110,8 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
     /// the shared page-table pages.
     fn at(&self, slot: usize) -> VirtAddr {
         let Some(slot) = slot.checked_sub(OWN) else { return page::<F>(self.own.start(), slot) };
-        let number = slot * self.ground.cpus + self.cpu;
-        let tables = shared_tables::<F>(self.ground.cpus);
+        let number = slot * self.env.cpus + self.cpu;
+        let tables = shared_tables::<F>(self.env.cpus);
         page::<F>(self.shared.start(), number % tables * F::ENTRIES + number / tables)
     }
 
@@ -152,7 +146,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
 
     /// Checks that loads and stores at a slot follow its mapping.
     fn look(&self, slot: usize) -> Outcome {
-        let (machine, at) = (self.ground.host.machine, self.at(slot));
+        let (machine, at) = (self.env.host.machine, self.at(slot));
         let Some(Mapped { frame, tag, write }) = self.slots[slot] else {
             return is_absent(machine, at, format_args!("slot {slot}, which is unmapped"));
         };
@@ -170,7 +164,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
     fn write(&mut self, slot: usize) -> Outcome {
         self.tags += 1;
         let tag = (self.cpu as u64) << 48 | (slot as u64) << 32 | self.tags;
-        let (machine, at) = (self.ground.host.machine, self.at(slot));
+        let (machine, at) = (self.env.host.machine, self.at(slot));
         let what = format_args!("slot {slot}");
         store(machine, at, tag, what)?;
         store(machine, word(at, F::ENTRIES - 1), !tag, what)?;
@@ -182,10 +176,10 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
 
     fn map(&mut self, slot: usize) -> Outcome {
         let Some(frame) = self.pool.pop() else {
-            return seen("the pool of frames is empty".into());
+            return fail("the pool of frames is empty".into());
         };
         let range = pages::<F>(self.at(slot), 1)?;
-        self.ground.host.machine.checker().check_reuse(None, range);
+        self.env.host.machine.checker().check_reuse(None, range);
         self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("could not map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
@@ -200,7 +194,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
             return Ok(());
         }
         let at = self.at(first);
-        self.ground.host.machine.checker().check_reuse(None, pages::<F>(at, frames.len())?);
+        self.env.host.machine.checker().check_reuse(None, pages::<F>(at, frames.len())?);
         self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("could not map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
@@ -245,7 +239,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
                     && flags.contains(marked)
             });
             if !right {
-                return seen(format!(
+                return fail(format!(
                     "slot {slot} is mapped to frame {frame} and written, but unmapping it \
                      reported something else"
                 ));
@@ -255,7 +249,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         }
         match gone.next() {
             None => Ok(()),
-            Some(was) => seen(format!("unmapping reported {was:?}, which was not mapped")),
+            Some(was) => fail(format!("unmapping reported {was:?}, which was not mapped")),
         }
     }
 
@@ -267,6 +261,6 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
                 self.unmap(slot, 0)?;
             }
         }
-        give(self.ground.host.machine, &self.pool)
+        give(self.env.host.machine, &self.pool)
     }
 }

@@ -4,8 +4,8 @@
 //! throughout, and writers store and erase in the rest. An entry encodes the range of its store. So
 //! a reader can check that an entry it finds is a whole piece of a store (I1).
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::Ground;
+use crate::environment::Environment;
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -38,32 +38,29 @@ struct Right {
     stored: u32,
 }
 
-struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct Shared<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     tree: Tree<G>,
     right: SpinMutex<Right>,
 }
 
 pub(crate) fn tree<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
+    env.whole(|| {
         let (tree, token) = Tree::<G>::with_token_in();
         let right = SpinMutex::new(Right { token, model: Model::default(), stored: 0 });
-        let stage = Stage { ground, tree, right };
-        let result = ground.on_first(|| stage.begin()).and_then(|()| {
-            ground.at_once(|worker| {
-                (0..ground.steps(STEPS)).try_for_each(|step| {
-                    if step.is_multiple_of(QUIET) {
-                        (ground.host.quiet)();
-                    }
-                    if below(worker, 3) == 0 { stage.write(worker) } else { stage.read(worker) }
+        let shared = Shared { env, tree, right };
+        let result = env.on_first(|| shared.begin()).and_then(|()| {
+            env.at_once(|worker| {
+                env.steps(STEPS, QUIET, |_| {
+                    if below(worker, 3) == 0 { shared.write(worker) } else { shared.read(worker) }
                 })
             })
         });
-        let ended = ground.on_first(move || {
-            let compared = stage.compare();
-            drop(stage.tree);
+        let ended = env.on_first(move || {
+            let compared = shared.compare();
+            drop(shared.tree);
             compared
         });
         result.and(ended)
@@ -97,7 +94,7 @@ fn stays(span: Index) -> (RangeInclusive<Index>, u32) {
     (indices(first, last), entry(first, last, 0))
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Shared<'_, '_, M, F, G> {
     /// Stores the entries that stay.
     fn begin(&self) -> Outcome {
         (0..SPANS).try_for_each(|span| {
@@ -114,9 +111,9 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         &self,
         write: impl FnOnce(&mut Writer<'_, u32, G, Nodes>, &mut Model, u32) -> Outcome,
     ) -> Outcome {
-        let mut right = lock(self.ground.host.machine, &self.right);
+        let mut right = lock(self.env.host.machine, &self.right);
         let Right { token, model, stored } = &mut *right;
-        // As many as fit into an entry beside the range. 0 is for the entries that stay.
+        // As many as fit into an entry next to the range. 0 is for the entries that stay.
         *stored = *stored % 63 + 1;
         write(&mut self.tree.writer(token).of("could not write")?, model, *stored)
     }
@@ -146,7 +143,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 if found == expected {
                     return Ok(());
                 }
-                seen(format!("the entry that was erased was {found:x?}, expected {expected:x?}"))
+                fail(format!("the entry that was erased was {found:x?}, expected {expected:x?}"))
             }
             7 | 8 => {
                 // Room between here and the end of the next span.
@@ -156,7 +153,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 if found == expected {
                     return Ok(());
                 }
-                seen(format!(
+                fail(format!(
                     "room for {wanted:#x} in {bounds:x?} is {found:x?}, expected {expected:x?}"
                 ))
             }
@@ -175,7 +172,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                     }
                     (done, expected) => {
                         let done = done.map_err(|refused| refused.error);
-                        seen(format!(
+                        fail(format!(
                             "insert at {range:x?}: {done:x?}, in the way is {expected:x?}"
                         ))
                     }
@@ -184,7 +181,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         })
     }
 
-    /// Reads the tree, perhaps beside a writer.
+    /// Reads the tree, perhaps while another CPU writes.
     fn read(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let guard = G::pin();
         let (tree, number) = (&self.tree, below(worker, SPANS));
@@ -195,7 +192,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 let at = fixed.start() + below(worker, STAYS * UNIT);
                 let found = tree.lookup(&guard, at);
                 if found != Some((fixed.clone(), expected)) {
-                    return seen(format!(
+                    return fail(format!(
                         "at {at:#x} is {found:x?}, expected {fixed:x?}, which is there throughout"
                     ));
                 }
@@ -203,14 +200,14 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             1 => {
                 let at = (span + STAYS) * UNIT + below(worker, (FREE - STAYS) * UNIT);
                 if let Some(found) = tree.load(&guard, at) {
-                    return seen(format!("at {at:#x}, which is free throughout, is {found:#x}"));
+                    return fail(format!("at {at:#x}, which is free throughout, is {found:#x}"));
                 }
             }
             2 => {
                 let at = (span + FREE) * UNIT + below(worker, (SPAN - FREE) * UNIT);
                 if let Some((range, entry)) = tree.lookup(&guard, at) {
                     if !range.contains(&at) {
-                        return seen(format!("the entry at {at:#x} is said to be {range:x?}"));
+                        return fail(format!("the entry at {at:#x} is said to be {range:x?}"));
                     }
                     is_piece(&range, entry)?;
                 }
@@ -220,13 +217,13 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 let (bounds, size) = (indices(span, span + SPAN - 1), (FREE - STAYS) / 2 * UNIT);
                 let found = tree.empty_area(&guard, bounds, size, UNIT);
                 if found != Ok((span + STAYS) * UNIT) {
-                    return seen(format!("room for {size:#x} in span {number} is at {found:x?}"));
+                    return fail(format!("room for {size:#x} in span {number} is at {found:x?}"));
                 }
             }
             4 => {
                 let found = tree.largest_gap(&guard);
                 if found < Index::MAX - SPANS * SPAN * UNIT {
-                    return seen(format!(
+                    return fail(format!(
                         "behind all spans is room, and the largest gap is {found:#x}"
                     ));
                 }
@@ -243,11 +240,11 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         let mut next = *bounds.start();
         let mut pieces = self.tree.iter(guard, bounds.clone());
         if pieces.next() != Some(stays(number)) {
-            return seen(format!("span {number} does not begin with what stays there"));
+            return fail(format!("span {number} does not begin with what stays there"));
         }
         for (range, entry) in pieces {
             if *range.start() < next || range.is_empty() || !bounds.contains(range.end()) {
-                return seen(format!("an iterator is at {next:#x} and finds {range:x?}"));
+                return fail(format!("an iterator is at {next:#x} and finds {range:x?}"));
             }
             is_piece(&range, entry)?;
             next = range.end() + 1;
@@ -257,7 +254,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Compares the tree with the model, when there is no writer any more.
     fn compare(&self) -> Outcome {
-        let mut right = lock(self.ground.host.machine, &self.right);
+        let mut right = lock(self.env.host.machine, &self.right);
         let writer =
             self.tree.writer(&mut right.token).of("could not look at the tree as its writer")?;
         writer.validate().of("the tree at the end")?;
@@ -270,7 +267,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 (None, None) => return Ok(()),
                 (found, expected) if found == expected => {}
                 (found, expected) => {
-                    return seen(format!("at the end is {found:x?}, expected {expected:x?}"));
+                    return fail(format!("at the end is {found:x?}, expected {expected:x?}"));
                 }
             }
         }
@@ -284,7 +281,7 @@ fn is_piece(range: &RangeInclusive<Index>, entry: u32) -> Outcome {
     if units && whole.contains(range.start()) && whole.contains(range.end()) {
         return Ok(());
     }
-    seen(format!("at {range:x?} is {entry:#x}, which was stored at {whole:x?}"))
+    fail(format!("at {range:x?} is {entry:#x}, which was stored at {whole:x?}"))
 }
 
 /// The model of the tree: the last index and the entry, by the first index.

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::lax::{Lax, LeftOut, Which};
-use common::{Found, OnSim, Way, run, trial, trial_of_tables};
+use common::lax::{Affected, Lax, LeftOut};
+use common::{Found, OnSim, RunConfig, run, trial, trial_of_tables};
 use paging::{Aarch64, Aarch64G16, Aarch64G64, Sv48, X86_64L4};
 use sim::{Checks, Config, Grace, Violation};
 use trials::Trial;
@@ -16,13 +16,14 @@ type OnLax<F> = Trial<Lax, F, Grace>;
 fn found<F: OnSim>(
     trial: OnLax<F>,
     left_out: LeftOut,
-    which: Which,
+    which: Affected,
     cpus: usize,
     checks: Checks,
     ticking: bool,
 ) -> Found {
-    let way = Way::threads(cpus, ticking);
-    let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
+    let way = RunConfig::threads(cpus, ticking);
+    let way =
+        RunConfig { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
     let found = run(way, |sim| Lax::new(sim, left_out, which), trial);
     let found = found.expect_err("the flushes that were left out were not missed");
     let text = found.to_string();
@@ -31,18 +32,18 @@ fn found<F: OnSim>(
 }
 
 /// The trial finds the error, with these texts.
-fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
+fn is_seen(left_out: LeftOut, which: Affected, cpus: &[usize], says: &[&str]) {
     is_seen_on::<X86_64L4>(left_out, which, cpus, says);
 }
 
-fn is_seen_on<F: OnSim>(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
+fn is_seen_on<F: OnSim>(left_out: LeftOut, which: Affected, cpus: &[usize], says: &[&str]) {
     is_seen_by::<F>(trial("stale"), left_out, which, cpus, says);
 }
 
 fn is_seen_by<F: OnSim>(
     trial: OnLax<F>,
     left_out: LeftOut,
-    which: Which,
+    which: Affected,
     cpus: &[usize],
     says: &[&str],
 ) {
@@ -65,46 +66,46 @@ const OLD: &[&str] = &["the kernel's page unmapped and mapped to other frames", 
 
 #[test]
 fn local_flushes_left_out_are_seen() {
-    is_seen(LeftOut::Local, Which::Each, &[1, 2, 4], WRITES);
-    is_seen(LeftOut::Local, Which::After(1), &[1, 2, 4], READS);
+    is_seen(LeftOut::Local, Affected::Each, &[1, 2, 4], WRITES);
+    is_seen(LeftOut::Local, Affected::After(1), &[1, 2, 4], READS);
     // The second turn, in which no CPU looks in between, has 5 flushes of each kind.
-    is_seen(LeftOut::Local, Which::After(2 + 5), &[1], OLD);
+    is_seen(LeftOut::Local, Affected::After(2 + 5), &[1], OLD);
 }
 
 #[test]
 fn remote_flushes_left_out_are_seen() {
-    is_seen(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
-    is_seen(LeftOut::Remote, Which::After(1), &[2, 4], READS);
+    is_seen(LeftOut::Remote, Affected::Each, &[2, 4], WRITES);
+    is_seen(LeftOut::Remote, Affected::After(1), &[2, 4], READS);
     // With two CPUs that is the third turn: the second has 5 flushes of each kind, the third 3.
-    is_seen(LeftOut::Remote, Which::After(2 + 10 + 3), &[2], OLD);
+    is_seen(LeftOut::Remote, Affected::After(2 + 10 + 3), &[2], OLD);
 }
 
 #[test]
 fn flushes_of_programs_left_out_are_seen() {
-    is_seen(LeftOut::Local, Which::Programs, &[1, 2], &["the program's page made read-only"]);
-    is_seen(LeftOut::Remote, Which::Programs, &[2, 4], &["the program's page made read-only"]);
+    is_seen(LeftOut::Local, Affected::Programs, &[1, 2], &["the program's page made read-only"]);
+    is_seen(LeftOut::Remote, Affected::Programs, &[2, 4], &["the program's page made read-only"]);
 }
 
 /// Addresses that `vmap` reuses.
 #[test]
 fn broadcasts_left_out_are_seen() {
-    is_seen(LeftOut::Remote, Which::Everything, &[2, 4], &["of an area made"]);
+    is_seen(LeftOut::Remote, Affected::Everything, &[2, 4], &["of an area made"]);
 }
 
 #[test]
 fn the_end_of_flushes_left_out_is_seen() {
-    is_seen(LeftOut::End, Which::Each, &[1, 2], WRITES);
+    is_seen(LeftOut::End, Affected::Each, &[1, 2], WRITES);
 }
 
 /// On AArch64, where hardware broadcasts flushes.
 #[test]
 fn broadcast_flushes_left_out_are_seen() {
-    is_seen_on::<Aarch64>(LeftOut::Local, Which::Each, &[1, 2], WRITES);
-    is_seen_on::<Aarch64>(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
-    is_seen_on::<Aarch64>(LeftOut::Remote, Which::Everything, &[2], &["of an area made"]);
+    is_seen_on::<Aarch64>(LeftOut::Local, Affected::Each, &[1, 2], WRITES);
+    is_seen_on::<Aarch64>(LeftOut::Remote, Affected::Each, &[2, 4], WRITES);
+    is_seen_on::<Aarch64>(LeftOut::Remote, Affected::Everything, &[2], &["of an area made"]);
     is_seen_on::<Aarch64>(
         LeftOut::Remote,
-        Which::Programs,
+        Affected::Programs,
         &[2],
         &["the program's page made read-only"],
     );
@@ -113,8 +114,8 @@ fn broadcast_flushes_left_out_are_seen() {
 /// On architectures whose walks need a barrier, or that cache absent entries.
 #[test]
 fn barriers_left_out_are_seen() {
-    is_seen_on::<Aarch64>(LeftOut::Published, Which::Each, &[1, 2], NEW);
-    is_seen_on::<Sv48>(LeftOut::Published, Which::Each, &[1, 2], NEW);
+    is_seen_on::<Aarch64>(LeftOut::Published, Affected::Each, &[1, 2], NEW);
+    is_seen_on::<Sv48>(LeftOut::Published, Affected::Each, &[1, 2], NEW);
 }
 
 /// With granules of 16 and 64 KiB.
@@ -122,10 +123,10 @@ fn barriers_left_out_are_seen() {
 fn flushes_of_larger_pages_left_out_are_seen() {
     fn each<F: OnSim>() {
         let stale = trial_of_tables::<_, F, _>("stale");
-        is_seen_by::<F>(stale, LeftOut::Local, Which::Each, &[1, 2], WRITES);
-        is_seen_by::<F>(stale, LeftOut::Remote, Which::Each, &[2], WRITES);
+        is_seen_by::<F>(stale, LeftOut::Local, Affected::Each, &[1, 2], WRITES);
+        is_seen_by::<F>(stale, LeftOut::Remote, Affected::Each, &[2], WRITES);
         let program = &["the program's page made read-only"];
-        is_seen_by::<F>(stale, LeftOut::Remote, Which::Programs, &[2], program);
+        is_seen_by::<F>(stale, LeftOut::Remote, Affected::Programs, &[2], program);
     }
     each::<Aarch64G16>();
     each::<Aarch64G64>();
@@ -136,7 +137,7 @@ fn flushes_of_larger_pages_left_out_are_seen() {
 fn the_checkers_see_them_first() {
     for (left_out, cpus) in [(LeftOut::Local, 1), (LeftOut::Remote, 2)] {
         let found =
-            found::<X86_64L4>(trial("stale"), left_out, Which::Each, cpus, Checks::ALL, false);
+            found::<X86_64L4>(trial("stale"), left_out, Affected::Each, cpus, Checks::ALL, false);
         let Found::Machine(failure) = &found else { panic!("{found}") };
         let report = failure.report().unwrap_or_else(|| panic!("{found}"));
         let known = matches!(report.violation, Violation::StaleTranslation { write: true, .. });

@@ -3,18 +3,20 @@
 
 mod common;
 
-use common::{Way, passes, passes_of_tables};
+use common::{RunConfig, passes, passes_of_tables};
 use paging::{Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G64, Aarch64G64Lpa, Sv57, X86_64L4};
 use sim::{Config, Grace, Sim};
 
 /// On threads.
-fn on_threads() -> impl Iterator<Item = Way> {
-    [1, 2, 4].into_iter().flat_map(|cpus| [false, true].map(|ticking| Way::threads(cpus, ticking)))
+fn on_threads() -> impl Iterator<Item = RunConfig> {
+    [1, 2, 4]
+        .into_iter()
+        .flat_map(|cpus| [false, true].map(|ticking| RunConfig::threads(cpus, ticking)))
 }
 
 /// Under the deterministic driver, from so many seeds.
-fn from_seeds(seeds: u64) -> impl Iterator<Item = Way> {
-    (0..seeds).map(|seed| Way::seeded(2 + (seed as usize & 1), seed))
+fn from_seeds(seeds: u64) -> impl Iterator<Item = RunConfig> {
+    (0..seeds).map(|seed| RunConfig::seeded(2 + (seed as usize & 1), seed))
 }
 
 /// Makes a test for each trial: on threads, and under the deterministic driver from so many seeds.
@@ -23,9 +25,9 @@ macro_rules! trials {
     ($($name:ident: $seeds:literal $(, $change:expr)?;)*) => {
         $(#[test]
         fn $name() {
-            let ways = on_threads().chain(from_seeds($seeds));
-            $(let ways = ways.map($change);)?
-            passes::<X86_64L4>(stringify!($name), ways);
+            let runs = on_threads().chain(from_seeds($seeds));
+            $(let runs = runs.map($change);)?
+            passes::<X86_64L4>(stringify!($name), runs);
         })*
 
         /// On other architectures.
@@ -34,12 +36,12 @@ macro_rules! trials {
 
             $(#[test]
             fn $name() {
-                let ways = [Way::threads(2, true), Way::seeded(2, 1), Way::seeded(3, 2)];
-                let ways = ways.into_iter();
-                $(let ways = ways.map($change);)?
+                let runs = [RunConfig::threads(2, true), RunConfig::seeded(2, 1), RunConfig::seeded(3, 2)];
+                let runs = runs.into_iter();
+                $(let runs = runs.map($change);)?
                 let name = stringify!($name);
-                passes::<Sv57>(name, ways.clone());
-                passes::<Aarch64>(name, ways);
+                passes::<Sv57>(name, runs.clone());
+                passes::<Aarch64>(name, runs);
             })*
         }
 
@@ -70,12 +72,12 @@ macro_rules! granules {
 
             $(#[test]
             fn $name() {
-                let ways = [Way::threads(2, true), Way::seeded(2, 1), Way::seeded(3, 2)];
+                let runs = [RunConfig::threads(2, true), RunConfig::seeded(2, 1), RunConfig::seeded(3, 2)];
                 let name = stringify!($name);
-                passes_of_tables::<Aarch64G16>(name, ways);
-                passes_of_tables::<Aarch64G16L3>(name, ways.into_iter().take(1));
-                passes_of_tables::<Aarch64G64>(name, ways.into_iter().take(2));
-                passes_of_tables::<Aarch64G64Lpa>(name, ways.into_iter().take(1));
+                passes_of_tables::<Aarch64G16>(name, runs);
+                passes_of_tables::<Aarch64G16L3>(name, runs.into_iter().take(1));
+                passes_of_tables::<Aarch64G64>(name, runs.into_iter().take(2));
+                passes_of_tables::<Aarch64G64Lpa>(name, runs.into_iter().take(1));
             })*
 
             #[test]
@@ -91,7 +93,7 @@ macro_rules! granules {
 granules! { tree quicklists tables gup stale }
 
 /// Few frames, because the machine searches all tables for each frame that is freed.
-fn few_frames(way: Way) -> Way {
+fn few_frames(way: RunConfig) -> RunConfig {
     let frames = 900 + 300 * way.cpus as u64;
-    Way { config: Config { frames, ..way.config }, ..way }
+    RunConfig { config: Config { frames, ..way.config }, ..way }
 }

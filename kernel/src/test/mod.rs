@@ -26,7 +26,7 @@ use crate::{clock, layout, println, space};
 use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
-use trials::Ground;
+use trials::Environment;
 
 pub(crate) use progress::tell;
 
@@ -59,7 +59,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 
 /// Runs these trials, and returns whether all have passed.
 pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
-    let ground = Ground {
+    let ground = Environment {
         host: host(),
         tables: space::tables(),
         range: layout::trials(),

@@ -5,17 +5,16 @@
 //! and as much memory as asked for, within [`PATIENCE`]. That costs a boot.
 
 use super::qemu;
+use super::run::wait;
 use crate::cli::{Accel, Arch, Boot, Task};
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trace::report::messages;
 
 /// The time for the boot, and then for the end of a machine that did not boot.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(5);
 /// QEMU's code of a kernel that has done what it was asked for.
 const DONE: i32 = 33;
 
@@ -78,27 +77,14 @@ fn probe(options: &Boot, elf: &Path) -> Result<(), String> {
 fn runs(mut command: Command) -> Result<(), String> {
     let failed = |error| format!("did not start: {error}");
     let mut child = command.spawn().map_err(failed)?;
-    if let Some(code) = within(&mut child, PATIENCE).map_err(failed)? {
-        return if code == Some(DONE) { Ok(()) } else { Err("did not boot".into()) };
+    let end = || Some(Instant::now() + PATIENCE);
+    if let Some(status) = wait(&mut child, end()).map_err(failed)? {
+        return if status.code() == Some(DONE) { Ok(()) } else { Err("did not boot".into()) };
     }
     child.kill().map_err(failed)?;
     // One that hangs in the host's kernel is left to it.
-    let _ = within(&mut child, PATIENCE);
+    let _ = wait(&mut child, end());
     Err(format!("did not boot within {} s", PATIENCE.as_secs()))
-}
-
-/// The exit code, none after a signal, if the child ends within this time.
-fn within(child: &mut Child, time: Duration) -> std::io::Result<Option<Option<i32>>> {
-    let end = Instant::now() + time;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.code()));
-        }
-        if Instant::now() >= end {
-            return Ok(None);
-        }
-        sleep(PAUSE);
-    }
 }
 
 #[cfg(test)]

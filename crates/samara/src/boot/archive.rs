@@ -8,11 +8,13 @@
 //! ended, however they end. It costs a copy of all files.
 
 use cpio::newc::{Builder, trailer};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use super::walk::Walk;
 
 const ARGV: &str = ".samara/argv";
 const ENV: &str = ".samara/env";
@@ -23,9 +25,6 @@ pub(super) const OURS: &str = ".samara";
 const FOLDER: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
-
-/// The most links of a path that are followed, as on Linux.
-pub(super) const MOST_LINKS: usize = 40;
 
 #[derive(Debug)]
 pub(super) enum EntryKind {
@@ -41,6 +40,26 @@ pub(super) struct Entry {
     pub(super) kind: EntryKind,
     /// The permissions.
     pub(super) mode: u32,
+}
+
+impl Entry {
+    /// The entry for what the host has at a path, or the reason why there can be none.
+    pub(super) fn of_host(at: &Path) -> io::Result<Result<Entry, &'static str>> {
+        let metadata = at.symlink_metadata()?;
+        let kind = if metadata.is_dir() {
+            EntryKind::Folder
+        } else if metadata.is_symlink() {
+            match fs::read_link(at)?.into_os_string().into_string() {
+                Ok(target) => EntryKind::Link(target),
+                Err(_) => return Ok(Err("its target is not UTF-8")),
+            }
+        } else if metadata.is_file() {
+            EntryKind::File(at.into())
+        } else {
+            return Ok(Err("it is no file, folder or link"));
+        };
+        Ok(Ok(Entry { kind, mode: metadata.permissions().mode() & 0o7777 }))
+    }
 }
 
 /// The paths that are left out, each with the reason.
@@ -79,25 +98,15 @@ impl Tree {
                 if path == OURS {
                     return Err(format!("the name {} is reserved: rename it", at.display()));
                 }
-                let metadata = at.symlink_metadata().map_err(|error| cannot(&at, error))?;
-                let kind = if metadata.is_dir() {
-                    folders.push((at, format!("{path}/")));
-                    EntryKind::Folder
-                } else if metadata.is_symlink() {
-                    let target = fs::read_link(&at).map_err(|error| cannot(&at, error))?;
-                    let Ok(target) = target.into_os_string().into_string() else {
-                        left_out.push((at, "its target is not UTF-8"));
-                        continue;
-                    };
-                    EntryKind::Link(target)
-                } else if metadata.is_file() {
-                    EntryKind::File(at)
-                } else {
-                    left_out.push((at, "it is no file, folder or link"));
-                    continue;
-                };
-                let mode = metadata.permissions().mode() & 0o7777;
-                self.0.entry(path).or_insert(Entry { kind, mode });
+                match Entry::of_host(&at).map_err(|error| cannot(&at, error))? {
+                    Ok(entry) => {
+                        if matches!(entry.kind, EntryKind::Folder) {
+                            folders.push((at, format!("{path}/")));
+                        }
+                        self.0.entry(path).or_insert(entry);
+                    }
+                    Err(reason) => left_out.push((at, reason)),
+                }
             }
         }
         Ok(left_out)
@@ -126,34 +135,14 @@ impl Tree {
     /// The entry to which a path leads, with all links followed, and its own path. The links are
     /// those of the tree: none leads out of it.
     pub(super) fn resolve(&self, path: &str) -> Option<(String, &Entry)> {
-        let (mut at, mut links) = (Vec::<String>::new(), 0);
-        let mut todo = VecDeque::from(words(path));
-        let mut found = None;
-        while let Some(word) = todo.pop_front() {
-            match word.as_str() {
-                "" | "." => continue,
-                ".." => {
-                    at.pop();
-                    found = self.get(&at.join("/"));
-                    continue;
-                }
-                _ => at.push(word),
+        let mut walk = Walk::new(path);
+        while let Some(here) = walk.step() {
+            if let EntryKind::Link(target) = &self.get(&here)?.kind {
+                walk.follow(target)?;
             }
-            let entry = self.get(&at.join("/"))?;
-            if let EntryKind::Link(target) = &entry.kind {
-                links += 1;
-                if links > MOST_LINKS {
-                    return None;
-                }
-                at.pop();
-                if target.starts_with('/') {
-                    at.clear();
-                }
-                words(target).into_iter().rev().for_each(|word| todo.push_front(word));
-            }
-            found = Some(entry);
         }
-        found.map(|entry| (at.join("/"), entry))
+        let end = walk.place();
+        self.get(&end).map(|entry| (end, entry))
     }
 
     /// Writes the archive, and returns it with its bytes. `argv[0]` is the program's path in it.
@@ -189,11 +178,6 @@ impl Tree {
         let bytes = file.metadata().map_err(failed)?.len();
         Ok((file, bytes))
     }
-}
-
-/// The parts of a path.
-pub(super) fn words(path: &str) -> Vec<String> {
-    path.split('/').map(String::from).collect()
 }
 
 fn write(out: &mut impl Write, path: &str, mode: u32, data: &[u8]) -> io::Result<()> {

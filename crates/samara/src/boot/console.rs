@@ -55,7 +55,7 @@ impl<'a> Console<'a> {
     }
 
     /// All lines for people go to `out`, standard error as a rule, and the last record is kept.
-    pub(super) fn beside_a_program(elf: &'a Path, out: Box<dyn Write + 'a>) -> Console<'a> {
+    pub(super) fn of_program(elf: &'a Path, out: Box<dyn Write + 'a>) -> Console<'a> {
         let people = Sink { out, name: "to standard error".into() };
         Console { people, programs: None, record: None, backtraces: Backtraces::new(elf) }
     }

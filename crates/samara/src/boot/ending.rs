@@ -37,6 +37,13 @@ pub(super) struct Failure {
     pub(super) what: String,
 }
 
+impl Failure {
+    /// `run` could not run the machine.
+    pub(super) fn no_machine(what: impl Into<String>) -> Failure {
+        Failure { code: NO_MACHINE, what: what.into() }
+    }
+}
+
 /// Most failures happen before the kernel runs.
 impl From<String> for Failure {
     fn from(what: String) -> Failure {
@@ -51,7 +58,7 @@ pub(super) fn judge_run(ended: Ended, limit: Option<Duration>) -> Result<(), Fai
             let what = "the kernel could not run the program: see above what it said".into();
             Failure { code: NOT_RUNNABLE, what }
         }
-        NOT_RUN => Failure { code: NO_MACHINE, ..failure },
+        NOT_RUN => Failure::no_machine(failure.what),
         _ => failure,
     })
 }

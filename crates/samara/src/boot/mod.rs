@@ -1,15 +1,23 @@
 //! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
-//! The order: [`arch`](mod@arch) and [`accel`] refuse what cannot be done; [`needs`] reports
-//! missing packages before anything is built; [`kernel`] builds the kernel; [`qemu`] makes QEMU's
-//! command line and [`run`](mod@run) runs it; [`console`] sends each line of the serial port to its
-//! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
+//! ```text
+//!    arch, accel      refuse what cannot be done; accel tries KVM
+//!        ▼
+//!    kernel ──► needs, what is not installed       program     checks the program and its files:
+//!        │ the kernel is built                        ├──► archive, the files that the kernel gets
+//!        ▼                                            │       └──► host, copies of the host's files
+//!    qemu             QEMU's command line             │              └──► walk, along links
+//!        ▼                                            └──► libraries ──► elf, cache
+//!    run ◄──────────────────────────────────────── channel    what the program writes and reads
+//!        │ lines                                      └──► out ──► spool, files that it leaves
+//!        ▼
+//!    console ──► backtrace, names of functions
+//!        ▼
+//!    ending, the exit code; outcome, the end of a program
+//! ```
 //!
-//! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
-//! the kernel gets. [`host`] copies files of the host. [`libraries`] collects what programs need:
-//! [`elf`] reads it from their headers, [`cache`] is the dynamic linker's. [`channel`](mod@channel)
-//! brings the program's output back and its input there, [`out`] brings files, by way of [`spool`],
-//! and [`outcome`] its end. [`programs`] measures programs, on this kernel and on Linux.
+//! Programs are for `samara boot run` only. [`programs`] measures them, on this kernel and on
+//! Linux.
 
 mod accel;
 mod arch;
@@ -31,15 +39,15 @@ mod programs;
 mod qemu;
 mod run;
 mod spool;
+mod walk;
 
-use crate::PROGRAM;
 use crate::bench::PROGRAMS;
 use crate::cli::{self, Accel, Task};
-use crate::complain;
 use crate::output::{self, Lines};
+use crate::{PROGRAM, complain, exit_code};
 use channel::{Channel, Output};
 use console::Console;
-use ending::{Failure, NO_MACHINE};
+use ending::Failure;
 use out::Out;
 use outcome::Outcome;
 use report::{Clock, Run};
@@ -54,7 +62,7 @@ use trace::report::messages;
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
     let refused = arch::check(options).and_then(|()| accel::check(options)).map_err(|what| {
         match options.task {
-            Some(Task::Run(_)) => Failure { code: NO_MACHINE, what },
+            Some(Task::Run(_)) => Failure::no_machine(what),
             _ => what.into(),
         }
     });
@@ -69,13 +77,7 @@ pub(crate) fn run(options: &cli::Boot) -> ExitCode {
         }
         _ => boot(options).map(|()| 0),
     });
-    match ended {
-        Ok(code) => code.into(),
-        Err(Failure { code, what }) => {
-            complain(what);
-            code.into()
-        }
-    }
+    exit_code(ended.map_err(|Failure { code, what }| (code, what)))
 }
 
 fn bench_programs(options: &cli::Boot, bench: &cli::BootBench) -> Result<(), Failure> {
@@ -127,11 +129,10 @@ fn described(options: &cli::Boot) -> Run {
 
 /// Runs a program in the machine, and returns its exit code.
 fn run_program(options: &cli::Boot, run: &cli::Run) -> Result<u8, Failure> {
-    let no_machine = |what| Failure { code: NO_MACHINE, what };
-    let json = match output::open(run.json.as_deref()).map_err(no_machine)? {
+    let json = match output::open(run.json.as_deref()).map_err(Failure::no_machine)? {
         Lines::Stdout => {
             let why = "standard output belongs to the program";
-            return Err(no_machine(format!("--json needs a file: {why}")));
+            return Err(Failure::no_machine(format!("--json needs a file: {why}")));
         }
         Lines::File(file, path) => Some((file, path)),
         Lines::Nowhere => None,
@@ -140,7 +141,9 @@ fn run_program(options: &cli::Boot, run: &cli::Run) -> Result<u8, Failure> {
     messages::show(&outcome.table());
     if let Some((mut file, path)) = json {
         let written = file.write_all(outcome.json().as_bytes());
-        written.map_err(|error| no_machine(format!("cannot write {}: {error}", path.display())))?;
+        written.map_err(|error| {
+            Failure::no_machine(format!("cannot write {}: {error}", path.display()))
+        })?;
     }
     Ok(outcome.code())
 }
@@ -153,17 +156,16 @@ fn execute<'a>(
     output: Output,
     people: Box<dyn Write + 'a>,
 ) -> Result<Outcome, Failure> {
-    let no_machine = |what| Failure { code: NO_MACHINE, what };
     let out = run
         .out
         .as_deref()
         .map(|folder| Out::open(folder, &run.out_limit))
         .transpose()
-        .map_err(no_machine)?;
+        .map_err(Failure::no_machine)?;
     let archive = program::archive(run, &options.memory)?;
-    let files = out.as_ref().map(Out::archive).transpose().map_err(no_machine)?;
+    let files = out.as_ref().map(Out::archive).transpose().map_err(Failure::no_machine)?;
     let outcome = Outcome::of(with_channel(options, Some(&archive), (output, files), people)?)?;
-    for (path, reason) in out.map_or(Ok(Vec::new()), Out::write).map_err(no_machine)? {
+    for (path, reason) in out.map_or(Ok(Vec::new()), Out::write).map_err(Failure::no_machine)? {
         complain(format_args!("left out, because {reason}: {}", path.display()));
     }
     Ok(outcome)
@@ -176,21 +178,21 @@ fn with_channel<'a>(
     (output, files): (Output, Option<Spool>),
     people: Box<dyn Write + 'a>,
 ) -> Result<Option<Value>, Failure> {
-    let no_machine = |what| Failure { code: NO_MACHINE, what };
-    let words = qemu::words(options).map_err(no_machine)?;
-    let elf = kernel::find(options.kernel.as_deref(), options.arch).map_err(no_machine)?;
+    let words = qemu::words(options).map_err(Failure::no_machine)?;
+    let elf = kernel::find(options.kernel.as_deref(), options.arch).map_err(Failure::no_machine)?;
     let options = &accel::choose(options, &elf);
     let mut command = qemu::command(options, &elf, &words);
     if let Some(archive) = archive {
-        channel::inherit(archive).map_err(no_machine)?;
+        channel::inherit(archive).map_err(Failure::no_machine)?;
         command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
     }
-    let channel = Channel::connect(options, &mut command, output, files).map_err(no_machine)?;
-    let mut console = Console::beside_a_program(&elf, people);
+    let channel =
+        Channel::connect(options, &mut command, output, files).map_err(Failure::no_machine)?;
+    let mut console = Console::of_program(&elf, people);
     let booting = format!("booting: {}", qemu::shown(&command));
-    console.line(booting.as_bytes()).map_err(no_machine)?;
+    console.line(booting.as_bytes()).map_err(Failure::no_machine)?;
     let limit = options.timeout.0;
     let ended = run::run(command, limit, Some(channel), |line| console.line(line));
-    ending::judge_run(ended.map_err(no_machine)?, limit)?;
+    ending::judge_run(ended.map_err(Failure::no_machine)?, limit)?;
     Ok(console.record())
 }

@@ -3,7 +3,7 @@
 //! The record is a JSON object with `exit`, the exit code, or `signal`, and with statistics:
 //! numbers, or objects of them.
 
-use super::ending::{Failure, NO_MACHINE};
+use super::ending::Failure;
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -20,10 +20,8 @@ impl Outcome {
     /// # Errors
     /// There is no record, or it has no ending.
     pub(super) fn of(record: Option<Value>) -> Result<Outcome, Failure> {
-        let unknown = || Failure {
-            code: NO_MACHINE,
-            what: "the kernel ended without a record of the program's end".into(),
-        };
+        let unknown =
+            || Failure::no_machine("the kernel ended without a record of the program's end");
         let Some(Value::Object(record)) = record else { return Err(unknown()) };
         let number = |name: &str| record.get(name)?.as_u64()?.try_into().ok();
         let signal = number("signal").filter(|signal| *signal < 128);
@@ -81,6 +79,7 @@ fn rows<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::ending::NO_MACHINE;
     use super::*;
     use serde_json::json;
 

@@ -3,6 +3,7 @@
 use crate::bench::with_waiting;
 use crate::cli::{Accel, Arch, Boot, BootBench, Huge, Machine, Run, Task, Trials, Unmap};
 use clap::ValueEnum;
+use report::quoted;
 use std::path::Path;
 use std::process::Command;
 
@@ -154,14 +155,6 @@ pub(super) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| quoted(&word.to_string_lossy())).collect();
     words.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./+:".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ fn next(lines: &Receiver<Line>, end: Option<Instant>) -> Result<Line, RecvTimeou
 }
 
 /// Returns `None` if it has not ended by then.
-fn wait(child: &mut Child, end: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+pub(super) fn wait(child: &mut Child, end: Option<Instant>) -> io::Result<Option<ExitStatus>> {
     let Some(end) = end else { return child.wait().map(Some) };
     loop {
         let status = child.try_wait()?;

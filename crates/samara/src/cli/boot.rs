@@ -224,7 +224,7 @@ pub(crate) struct BootBench {
     pub(crate) huge: bool,
 }
 
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
     /// The root file system: the files, folders and links in DIR
     #[arg(long, value_name = "DIR")]
@@ -300,9 +300,10 @@ pub(crate) struct WriteNumbers {
 }
 
 /// When a munmap flushes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Unmap {
     /// Before it returns, by interrupts, as on Linux
+    #[default]
     Immediate,
     /// At the end of a TLB grace period, without an interrupt: until then, a thread that reads what
     /// another has unmapped may not fault
@@ -310,11 +311,12 @@ pub(crate) enum Unmap {
 }
 
 /// Where a program gets huge pages: the words of Linux's `transparent_hugepage=`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Huge {
     /// Wherever one fits
     Always,
     /// Where it asks for them by madvise(2)
+    #[default]
     Madvise,
     /// Nowhere
     Never,

@@ -1,19 +1,31 @@
-//! What tests of `samara boot run` share: a shell script as QEMU, and ELF files.
+//! What tests of `samara boot` share: a shell script as QEMU, and ELF files.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// An empty directory for one test, with this script as QEMU and a program `hello`.
 pub(crate) fn directory(name: &str, qemu: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot_run").join(name);
+    let group = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
+    let path = group.join(name);
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(path.join("tools")).unwrap();
-    executable(&path.join("tools/qemu-system-x86_64"), format!("#!/bin/bash\n{qemu}\n").as_bytes());
+    set_qemu(&path, qemu);
     executable(&path.join("hello"), &elf(2, 62));
     path
+}
+
+pub(crate) fn set_qemu(directory: &Path, script: &str) {
+    set_tool(directory, "qemu-system-x86_64", script);
+}
+
+/// Puts a shell script before the system's programs.
+pub(crate) fn set_tool(directory: &Path, name: &str, script: &str) {
+    let text = format!("#!/bin/bash\n{script}\n");
+    executable(&directory.join("tools").join(name), text.as_bytes());
 }
 
 pub(crate) fn executable(path: &Path, data: &[u8]) {
@@ -29,15 +41,36 @@ pub(crate) fn elf(kind: u8, machine: u8) -> Vec<u8> {
     file
 }
 
-/// Exit code, standard output, standard error.
-pub(crate) fn samara(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+/// A program that finds the directory's tools.
+pub(crate) fn with_tools(program: impl AsRef<OsStr>, directory: &Path) -> Command {
+    let mut command = Command::new(program);
     let (tools, path) = (directory.join("tools"), env::var("PATH").unwrap());
     command.env("PATH", format!("{}:{path}", tools.display())).current_dir(directory);
-    command.args(["boot", "--kernel", "/nowhere/kernel"]).args(arguments).stdin(Stdio::null());
-    let output = command.output().unwrap();
+    command.stdin(Stdio::null());
+    command
+}
+
+/// `samara boot` with a kernel that is not built.
+pub(crate) fn boot(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = with_tools(env!("CARGO_BIN_EXE_samara"), directory);
+    command.args(["boot", "--kernel", "/nowhere/kernel"]).args(arguments);
+    command
+}
+
+pub(crate) fn samara(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    told(boot(directory, arguments).output().unwrap())
+}
+
+/// Exit code, standard output, standard error.
+pub(crate) fn told(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Gone, or a zombie that no process waits for.
+pub(crate) fn has_ended(pid: &str) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    state.map_or(true, |state| state.contains(") Z "))
 }
 
 /// Finds the argument after `-initrd`, and the descriptor of the channel.

@@ -1,22 +1,40 @@
 //! What tests of `samara trace` share: running it, its files, and programs in C.
 
+#[path = "../common/ran.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+pub(crate) mod ran;
+
+#[path = "../../../trace/tests/common/needs.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+pub(crate) mod needs;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::Command,
 };
 
+use ran::Ran;
 use serde_json::Value;
 
-pub(crate) fn samara(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_samara"))
-        .arg("trace")
-        .args(arguments)
-        // A shell warns of a locale that is not installed, and other programs would speak it.
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+pub(crate) fn samara(arguments: &[&str]) -> Ran {
+    ran::samara(&[&["trace"], arguments].concat())
+}
+
+/// What a terminal shows of a command, if this computer can make one.
+pub(crate) fn on_terminal(command: &str) -> Option<String> {
+    let script = |arguments: &[&str]| {
+        let mut script = Command::new("script");
+        script.args(arguments).env("TERM", "xterm");
+        script
+    };
+    let found = script(&["--version"]).output().is_ok();
+    needs::has("script", found, Some("install bsdutils"))
+        .then(|| Ran::of(&mut script(&["-qec", command, "/dev/null"])).with_code(0).out)
+}
+
+pub(crate) fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 pub(crate) fn temporary(name: &str) -> PathBuf {

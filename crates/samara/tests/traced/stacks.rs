@@ -3,19 +3,18 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Output,
 };
 
 use serde_json::Value;
 
-use super::traced::{object, samara, temporary};
+use super::traced::{object, ran::Ran, samara, temporary};
 
 /// A traced run: its JSON, its recording and its flame graph.
 pub(crate) struct Traced {
     pub(crate) object: Value,
     pub(crate) recording: PathBuf,
     pub(crate) graph: String,
-    pub(crate) output: Output,
+    pub(crate) ran: Ran,
 }
 
 pub(crate) fn trace(name: &str, options: &[&str], command: &[&str]) -> Traced {
@@ -29,12 +28,15 @@ pub(crate) fn trace(name: &str, options: &[&str], command: &[&str]) -> Traced {
         "--flame",
         graph.to_str().unwrap(),
     ];
-    let output = samara(&[&["--stacks"], options, &files, &["--"], command].concat());
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    let ran = samara(&[&["--stacks"], options, &files, &["--"], command].concat());
     let object = object(&json);
-    assert_eq!(object["mismatches"], 0, "{name}: {err}");
+    assert_eq!(object["mismatches"], 0, "{name}: {}", ran.err);
     let graph = fs::read_to_string(graph).unwrap();
-    Traced { object, recording, graph, output }
+    Traced { object, recording, graph, ran }
+}
+
+pub(crate) fn all_stacks(object: &Value) -> &[Value] {
+    object["stacks"]["stacks"].as_array().unwrap()
 }
 
 /// The stacks with this kind of call: names of functions, the innermost first, and the counts.
@@ -42,8 +44,8 @@ pub(crate) fn stacks<'a>(
     object: &'a Value,
     call: &'a str,
 ) -> Vec<(Vec<String>, &'a Value, &'a Value)> {
-    let all = object["stacks"]["stacks"].as_array().unwrap();
-    let with = all.iter().filter_map(|stack| Some((stack, stack["counts"].get(call)?)));
+    let with =
+        all_stacks(object).iter().filter_map(|stack| Some((stack, stack["counts"].get(call)?)));
     let name = |frame: &Value| frame["function"].as_str().unwrap_or("?").to_owned();
     with.map(|(stack, counts)| {
         let frames = stack["frames"].as_array().into_iter().flatten();
@@ -95,7 +97,7 @@ pub(crate) fn adds_up(traced: &Traced, name: &str) {
     let object = &traced.object;
     assert_eq!(sum(object, "calls"), object["calls"].as_u64().unwrap(), "{name}");
     // Equal stacks are one.
-    let all = object["stacks"]["stacks"].as_array().unwrap();
+    let all = all_stacks(object);
     let different: std::collections::BTreeSet<String> =
         all.iter().map(|one| format!("{} {}", one["end"], one["frames"])).collect();
     assert_eq!(different.len(), all.len(), "{name}");

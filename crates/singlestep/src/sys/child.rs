@@ -10,7 +10,7 @@ use nix::{
     },
 };
 
-use super::marker::{Kind, counted, encode, mark};
+use super::marker::{MarkerKind, counted, encode, mark};
 use crate::operation::Plan;
 
 /// Aligned to a cache line, so that the counts do not depend on its neighbours.
@@ -47,9 +47,9 @@ where
         unsafe { libc::_exit(refused as i32) };
     }
     // Hangs if a thread that this process does not have was panicking: see `PATIENCE`.
-    panic::set_hook(Box::new(|panic| mark(Kind::Panicked, panic.to_string().as_bytes())));
+    panic::set_hook(Box::new(|panic| mark(MarkerKind::Panicked, panic.to_string().as_bytes())));
     alarm(time_limit.max(Duration::from_micros(1)));
-    mark(Kind::Hello, &[]);
+    mark(MarkerKind::Hello, &[]);
 
     let mut state = Box::new(OwnLines(setup()));
     let mut op = Box::new(OwnLines(op));
@@ -67,7 +67,7 @@ where
     }
     // SAFETY: as in `prepare`.
     let regions = regions(unsafe { &*state });
-    mark(Kind::Regions, &encode(&regions));
+    mark(MarkerKind::Regions, &encode(&regions));
     for _ in 0..runs {
         prepare();
         // SAFETY: as for the warm-up. A panic ends in the hook or, at the latest, at `extern "C"`.

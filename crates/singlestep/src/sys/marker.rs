@@ -12,7 +12,7 @@ const MAGIC: u64 = 0x5a3a_7ac0_c0a7_0000;
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum Kind {
+pub(super) enum MarkerKind {
     /// The child is ready, and has done nothing yet.
     Hello = MAGIC,
     /// The child is set up and warm. The message contains its regions.
@@ -23,17 +23,17 @@ pub(super) enum Kind {
     Panicked = MAGIC + 3,
 }
 
-impl Kind {
+impl MarkerKind {
     /// The kind in `rax`, if it has one.
     pub(super) fn of(rax: u64) -> Option<Self> {
-        [Kind::Hello, Kind::Regions, Kind::Begin, Kind::Panicked]
+        [MarkerKind::Hello, MarkerKind::Regions, MarkerKind::Begin, MarkerKind::Panicked]
             .into_iter()
             .find(|kind| *kind as u64 == rax)
     }
 }
 
 /// Sends a message, which stays readable until the tracer resumes the child.
-pub(super) fn mark(kind: Kind, message: &[u8]) {
+pub(super) fn mark(kind: MarkerKind, message: &[u8]) {
     // SAFETY: a breakpoint changes nothing. The tracer resumes after it.
     unsafe {
         asm!(
@@ -66,7 +66,7 @@ pub(super) unsafe fn counted<A, B>(
             "call r13",
             "mov rsp, r12",
             in("r13") run,
-            inout("rax") Kind::Begin as u64 => _,
+            inout("rax") MarkerKind::Begin as u64 => _,
             inout("rdi") first => _,
             inout("rsi") second => _,
             out("r12") _,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn kinds_are_known_by_number() {
-        assert_eq!(Kind::of(Kind::Begin as u64), Some(Kind::Begin));
-        assert_eq!(Kind::of(0), None);
+        assert_eq!(MarkerKind::of(MarkerKind::Begin as u64), Some(MarkerKind::Begin));
+        assert_eq!(MarkerKind::of(0), None);
     }
 }

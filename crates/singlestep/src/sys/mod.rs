@@ -16,7 +16,7 @@ mod xstate;
 use crate::{Counts, Error, Phase, operation::Plan};
 use affinity::Bound;
 use code::Code;
-use marker::Kind;
+use marker::MarkerKind;
 use tally::Tally;
 use tracee::Tracee;
 
@@ -30,7 +30,7 @@ where
     let stack_low = stack::low()?;
     let mut tracee = Tracee::fork(plan.time_limit, || child::live(plan, setup, op))?;
 
-    let (address, length) = tracee.run_to(Kind::Regions)?;
+    let (address, length) = tracee.run_to(MarkerKind::Regions)?;
     let regions = marker::decode(&tracee.read(address, length)?)
         .ok_or(Error::Confused("its list of regions is invalid"))?;
     let _bound = Bound::to_one_cpu(tracee.pid());
@@ -38,7 +38,7 @@ where
     let mut tallies = Vec::new();
     for _ in 0..runs {
         tracee.phase = Phase::Preparing;
-        tracee.run_to(Kind::Begin)?;
+        tracee.run_to(MarkerKind::Begin)?;
         tracee.phase = Phase::Measuring;
         let mut tally = Tally::new(&regions, stack_low);
         step::through(&tracee, &mut code, &mut tally)?;

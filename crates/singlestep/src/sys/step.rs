@@ -6,7 +6,7 @@ use libc::user_regs_struct;
 use super::{
     access,
     code::{Code, Decoded},
-    marker::Kind,
+    marker::MarkerKind,
     repeat,
     tally::Tally,
     tracee::Tracee,
@@ -65,7 +65,7 @@ fn refuse(decoded: &Decoded, before: &user_regs_struct, tracee: &Tracee) -> Resu
         return Err(decoded.unknown());
     }
     match decoded.instruction.mnemonic() {
-        Mnemonic::Int3 if Kind::of(before.rax) == Some(Kind::Panicked) => {
+        Mnemonic::Int3 if MarkerKind::of(before.rax) == Some(MarkerKind::Panicked) => {
             Err(tracee.panicked(before))
         }
         Mnemonic::Int3 | Mnemonic::Int1 => Err(tracee.crashed(libc::SIGTRAP)),
@@ -98,12 +98,12 @@ mod tests {
     fn neither_the_call_nor_the_return_is_counted() {
         let tracee = Tracee::fork(Duration::from_secs(600), || {
             child::be_traced().unwrap();
-            marker::mark(Kind::Hello, &[]);
+            marker::mark(MarkerKind::Hello, &[]);
             // SAFETY: the function uses neither argument.
             unsafe { marker::counted(three_instructions, ptr::null_mut(), ptr::null_mut()) };
         });
         let tracee = tracee.unwrap();
-        tracee.run_to(Kind::Begin).unwrap();
+        tracee.run_to(MarkerKind::Begin).unwrap();
         let mut tally = Tally::new(&[], super::super::stack::low().unwrap());
         through(&tracee, &mut Code::default(), &mut tally).unwrap();
         let counts = sum_up(&[], &[tally]);

@@ -16,7 +16,7 @@ use nix::{
     unistd::{ForkResult, Pid, fork},
 };
 
-use super::{marker::Kind, permission};
+use super::{marker::MarkerKind, permission};
 use crate::{Error, Phase};
 
 /// The longest message that a child may send, in bytes.
@@ -50,7 +50,7 @@ impl Drop for Reaper {
 }
 
 impl Tracee {
-    /// Forks a child that runs `live`, and returns when the child has reached [`Kind::Hello`].
+    /// Forks a child that runs `live`, and returns when the child has reached [`MarkerKind::Hello`].
     pub(super) fn fork(limit: Duration, live: impl FnOnce()) -> Result<Self, Error> {
         let phase = Phase::SettingUp;
         let begin = Instant::now();
@@ -95,12 +95,12 @@ impl Tracee {
 
     /// Resumes the child until it reaches a marker of this kind. Returns the address and length of
     /// the message.
-    pub(super) fn run_to(&self, kind: Kind) -> Result<(u64, u64), Error> {
+    pub(super) fn run_to(&self, kind: MarkerKind) -> Result<(u64, u64), Error> {
         self.resume(ptrace::cont)?;
         let registers = self.registers()?;
-        match Kind::of(registers.rax) {
+        match MarkerKind::of(registers.rax) {
             Some(found) if found == kind => Ok((registers.rdi, registers.rsi)),
-            Some(Kind::Panicked) => Err(self.panicked(&registers)),
+            Some(MarkerKind::Panicked) => Err(self.panicked(&registers)),
             _ => Err(self.crashed(Signal::SIGTRAP as i32)),
         }
     }

@@ -1,31 +1,23 @@
 //! One area: made, filled, checked, freed.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{page, word};
-use crate::sight::{frame_is, give, is, load, store, take};
-use crate::space::Areas;
+use crate::checked::{frame_is, give, is, load, store, take};
+use crate::environment::{page, word};
+use crate::space::{AreaKind, Areas};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
-use paging::{Attrs, Format};
+use paging::Format;
 use vmap::Made;
 
 /// The largest run of a block, in pages.
 const RUN: usize = 64;
 
-/// The call that made an area.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Kind {
-    Ram,
-    Vmap,
-    Vmalloc,
-}
-
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) at: VirtAddr,
-    pub(super) kind: Kind,
+    pub(super) kind: AreaKind,
     pub(super) pages: usize,
     pub(super) bytes: u64,
     tag: u64,
@@ -45,23 +37,19 @@ impl Area {
     ) -> Outcome<Area> {
         let few = 1 + worker.below(6);
         let (kind, pages) = match worker.below(6) {
-            0 | 1 => (Kind::Ram, [1, 2, 4, few, RUN, RUN + few][worker.below(6)]),
-            2 => (Kind::Vmap, few),
-            _ => (Kind::Vmalloc, few),
+            0 | 1 => (AreaKind::Ram, [1, 2, 4, few, RUN, RUN + few][worker.below(6)]),
+            2 => (AreaKind::Vmap, few),
+            _ => (AreaKind::Vmalloc, few),
         };
         let bytes =
-            (pages * 4096 - if kind == Kind::Vmalloc { worker.below(4000) } else { 0 }) as u64;
+            (pages * 4096 - if kind == AreaKind::Vmalloc { worker.below(4000) } else { 0 }) as u64;
         let at = VirtAddr::new(0);
         let mut area = Area { at, kind, pages, bytes, tag, shrunk: false, frames: Vec::new() };
-        if kind == Kind::Vmalloc {
+        if kind == AreaKind::Vmalloc {
             return area.allocate(machine, vmap, worker);
         }
         area.frames = take::<F, M>(machine, pages, Owner::Kernel)?;
-        let at = match kind {
-            Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram"),
-            _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap"),
-        };
-        match at {
+        match kind.map(vmap, &area.frames) {
             Ok(at) => area.at = at,
             Err(stop) => {
                 give(machine, &area.frames)?;
@@ -127,15 +115,15 @@ impl Area {
     /// The call that the listing shows. Small short maps are in a block.
     pub(super) fn made(&self) -> Made {
         match self.kind {
-            Kind::Ram if self.pages <= RUN => Made::Block,
-            Kind::Ram => Made::Ram,
-            Kind::Vmap => Made::Vmap,
-            Kind::Vmalloc => Made::Vmalloc,
+            AreaKind::Ram if self.pages <= RUN => Made::Block,
+            AreaKind::Ram => Made::Ram,
+            AreaKind::Vmap => Made::Vmap,
+            AreaKind::Vmalloc => Made::Vmalloc,
         }
     }
 
     pub(super) fn has_guard(&self) -> bool {
-        self.kind != Kind::Ram
+        self.kind != AreaKind::Ram
     }
 
     /// Whether a load behind the last page must fault, because nothing has been mapped there since
@@ -171,7 +159,7 @@ impl Area {
                     frame_is(machine, frame, 0, expected, what)?
                 }
                 _ => {
-                    return seen(format!(
+                    return fail(format!(
                         "{what}: its frame is {frame:?} and its last word {last:#x}"
                     ));
                 }
@@ -188,17 +176,11 @@ impl Area {
         atomically: bool,
     ) -> Outcome {
         let looked = self.look(machine, vmap);
-        match self.kind {
+        if atomically && self.kind == AreaKind::Vmalloc {
             // SAFETY: this CPU has the area, and uses it no more.
-            Kind::Ram => unsafe { vmap.vm_unmap_ram(self.at, self.pages) }.of("vm_unmap_ram")?,
-            // SAFETY: as above.
-            Kind::Vmap => unsafe { vmap.vunmap(self.at) }.of("vunmap")?,
-            Kind::Vmalloc if atomically => {
-                // SAFETY: as above.
-                unsafe { vmap.vfree_atomic(self.at) }.of("vfree_atomic")?
-            }
-            // SAFETY: as above.
-            Kind::Vmalloc => unsafe { vmap.vfree(self.at) }.of("vfree")?,
+            unsafe { vmap.vfree_atomic(self.at) }.of("vfree_atomic")?;
+        } else {
+            self.kind.free(vmap, self.at, self.pages)?;
         }
         give(machine, &self.frames)?;
         looked

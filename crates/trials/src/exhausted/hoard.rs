@@ -1,8 +1,8 @@
 //! All free frames, in a chain that needs no other memory: each frame holds the number of the one
 //! taken before it.
 
-use crate::crew::{Outcome, Told, seen};
-use crate::sight::{peek, poke};
+use crate::checked::{peek, poke};
+use crate::worker::{Context, Outcome, fail};
 use alloc::format;
 use machine::{Frame, FrameError, Machine, Place};
 
@@ -32,7 +32,7 @@ impl<'m, M: Machine> Hoard<'m, M> {
                 Ok(frame) => frame,
                 Err(FrameError::OutOfFrames { order: 0 }) => return Ok(()),
                 Err(error) => {
-                    return seen(format!("could not take all frames: {error}"));
+                    return fail(format!("could not take all frames: {error}"));
                 }
             };
             let before = self.last.map_or(0, |last| last.number() + 1);
@@ -51,7 +51,7 @@ impl<'m, M: Machine> Hoard<'m, M> {
             if own != !frame.number() {
                 // The rest of the chain is lost.
                 self.last = None;
-                return seen(format!(
+                return fail(format!(
                     "frame {frame} is taken, and other code wrote {own:#x} to it"
                 ));
             }

@@ -4,17 +4,17 @@
 //! In each turn one CPU makes areas, all CPUs read them, and another CPU frees them. Some turns
 //! then flush all that was unmapped; afterwards no CPU may have a translation of it.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, Turns, page};
-use crate::sight::{give, is, is_absent, poke, take};
-use crate::space::{self, Areas};
+use crate::checked::{give, is, is_absent, poke, take};
+use crate::environment::{Environment, Turns, page};
+use crate::space::{self, AreaKind, Areas};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr, lock};
-use paging::{Attrs, Format};
+use paging::Format;
 use spin::mutex::SpinMutex;
 use vmap::Options;
 
@@ -24,24 +24,17 @@ const AREAS: usize = 12;
 /// or a purge, which makes the addresses available again.
 const WAYS: usize = 3;
 
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Ram,
-    Vmap,
-    Vmalloc,
-}
-
 #[derive(Clone)]
 struct Area {
     at: VirtAddr,
-    kind: Kind,
+    kind: AreaKind,
     turn: usize,
     /// Its memory. The trial holds a reference to each frame.
     frames: Vec<Frame>,
 }
 
-struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+struct Shared<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    env: &'g Environment<'a, M, F, G>,
     vmap: &'g Areas<M, F, G>,
     live: SpinMutex<Vec<Area>>,
     /// Areas unmapped since all CPUs were last checked to have no translation of them. The trial
@@ -50,25 +43,25 @@ struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 pub(super) fn areas<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
     // A small space, so that addresses come back soon.
     let options = Options { bytes_per_interrupt: 1 << 20, ..Options::default() };
-    let vmap = space::make(ground, 1, 16, options)?;
+    let vmap = space::make(env, 1, 16, options)?;
     let (live, gone) = Default::default();
-    let stage = Stage { ground, vmap: &vmap, live, gone };
-    let turns = ground.rounds * WAYS * Turns::new(ground.cpus).each;
-    let result = ground.at_once(|worker| {
-        let done = (0..turns).try_for_each(|turn| stage.turn(worker, turn));
+    let shared = Shared { env, vmap: &vmap, live, gone };
+    let turns = env.rounds * WAYS * Turns::new(env.cpus).each;
+    let result = env.at_once(|worker| {
+        let done = (0..turns).try_for_each(|turn| shared.turn(worker, turn));
         vmap.idle();
         done
     });
-    let cleared = ground.on_first(|| {
-        stage.free()?;
+    let cleared = env.on_first(|| {
+        shared.free()?;
         vmap.vm_unmap_aliases();
-        stage.give_up()
+        shared.give_up()
     });
-    result.and(cleared).and(space::end(ground, vmap))
+    result.and(cleared).and(space::end(env, vmap))
 }
 
 /// The first word of a page of an area that was made in this turn.
@@ -76,9 +69,9 @@ fn mark(turn: usize, number: usize) -> u64 {
     0xa4ea_0000_0000_0000 | (turn as u64) << 16 | number as u64
 }
 
-impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Shared<'_, '_, M, F, G> {
     fn turn(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
-        let (machine, cpus) = (self.ground.host.machine, self.ground.cpus);
+        let (machine, cpus) = (self.env.host.machine, self.env.cpus);
         let turns = Turns::new(cpus);
         let maker = turns.of(turn);
         let freer = (maker + 1) % cpus;
@@ -104,7 +97,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 _ => {}
             }
         }
-        (self.ground.host.quiet)();
+        (self.env.host.quiet)();
         worker.meet()?;
         if way == 0 {
             return Ok(());
@@ -128,15 +121,16 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     }
 
     fn copy(&self, areas: &SpinMutex<Vec<Area>>) -> Vec<Area> {
-        lock(self.ground.host.machine, areas).clone()
+        lock(self.env.host.machine, areas).clone()
     }
 
     fn make(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
-        let (machine, vmap) = (self.ground.host.machine, self.vmap);
-        let kind = [Kind::Ram, Kind::Ram, Kind::Vmap, Kind::Vmalloc][worker.below(4)];
+        let (machine, vmap) = (self.env.host.machine, self.vmap);
+        let kind =
+            [AreaKind::Ram, AreaKind::Ram, AreaKind::Vmap, AreaKind::Vmalloc][worker.below(4)];
         let pages = 1 + worker.below(8);
         let mut area = Area { at: VirtAddr::new(0), kind, turn, frames: Vec::new() };
-        if kind == Kind::Vmalloc {
+        if kind == AreaKind::Vmalloc {
             area.at = vmap.vmalloc((pages as u64) << 12).of("vmalloc")?;
             for number in 0..pages {
                 let at = page::<F>(area.at, number);
@@ -144,15 +138,12 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 match frame.filter(|frame| machine.info(*frame).is_some_and(|info| info.try_get()))
                 {
                     Some(frame) => area.frames.push(frame),
-                    None => return seen(format!("vmalloc_to_page knows no frame for {at}")),
+                    None => return fail(format!("vmalloc_to_page knows no frame for {at}")),
                 }
             }
         } else {
             area.frames = take::<F, M>(machine, pages, Owner::Kernel)?;
-            area.at = match kind {
-                Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram")?,
-                _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap")?,
-            };
+            area.at = kind.map(vmap, &area.frames)?;
         }
         // Written without the mapping: a stale translation must not change the frame that it leads
         // to.
@@ -165,27 +156,18 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Frees all areas. Their frames stay allocated.
     fn free(&self) -> Outcome {
-        let vmap = self.vmap;
-        let live = mem::take(&mut *lock(self.ground.host.machine, &self.live));
+        let live = mem::take(&mut *lock(self.env.host.machine, &self.live));
         for area in live {
-            match area.kind {
-                Kind::Ram => {
-                    // SAFETY: the readers have stopped.
-                    unsafe { vmap.vm_unmap_ram(area.at, area.frames.len()) }.of("vm_unmap_ram")?;
-                }
-                // SAFETY: as above.
-                Kind::Vmap => unsafe { vmap.vunmap(area.at) }.of("vunmap")?,
-                // SAFETY: as above.
-                Kind::Vmalloc => unsafe { vmap.vfree(area.at) }.of("vfree")?,
-            }
-            lock(self.ground.host.machine, &self.gone).push(area);
+            // The readers have stopped.
+            area.kind.free(self.vmap, area.at, area.frames.len())?;
+            lock(self.env.host.machine, &self.gone).push(area);
         }
         Ok(())
     }
 
     /// Frees the frames of unmapped areas, when no CPU has a translation of them.
     fn give_up(&self) -> Outcome {
-        let gone = mem::take(&mut *lock(self.ground.host.machine, &self.gone));
-        gone.iter().try_for_each(|area| give(self.ground.host.machine, &area.frames))
+        let gone = mem::take(&mut *lock(self.env.host.machine, &self.gone));
+        gone.iter().try_for_each(|area| give(self.env.host.machine, &area.frames))
     }
 }

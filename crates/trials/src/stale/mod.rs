@@ -12,7 +12,7 @@
 mod areas;
 mod pages;
 
-use crate::ground::Ground;
+use crate::environment::Environment;
 use alloc::string::String;
 use grace::Concurrent;
 use machine::{Machine, Translated};
@@ -20,20 +20,20 @@ use paging::Format;
 
 /// As [`stale`], without the areas, for formats that they do not have.
 pub(crate) fn stale_pages<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
-        pages::kernel(ground)?;
-        pages::program(ground)
+    env.whole(|| {
+        pages::kernel(env)?;
+        pages::program(env)
     })
 }
 
 pub(crate) fn stale<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    ground.whole(|| {
-        pages::kernel(ground)?;
-        pages::program(ground)?;
-        areas::areas(ground)
+    env.whole(|| {
+        pages::kernel(env)?;
+        pages::program(env)?;
+        areas::areas(env)
     })
 }

@@ -1,11 +1,11 @@
 //! The part `pages` of the `stale` trial: one CPU changes pages, and all check them before and
 //! after.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, Tables, Turns, page, pages, word};
+use crate::checked::{frame_is, give, is, is_absent, is_read_only, load, poke, store, take};
+use crate::environment::{Environment, Tables, Turns, page, pages, word};
 use crate::own::Own;
 use crate::program::Program;
-use crate::sight::{frame_is, give, is, is_absent, is_read_only, load, poke, store, take};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
 const OWN: usize = 8;
 
 /// The pages, and two sets of frames: one is mapped, the other was mapped before or will be next.
-struct Stage<'a, M: Machine, F: Format, G: Concurrent> {
+struct Shared<'a, M: Machine, F: Format, G: Concurrent> {
     machine: &'a M,
     tables: &'a Tables<M, F, G>,
     at: VirtAddr,
@@ -37,28 +37,27 @@ struct Stage<'a, M: Machine, F: Format, G: Concurrent> {
 
 /// Runs with pages of the kernel.
 pub(super) fn kernel<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    let range = ground.part(0)?;
-    let stage = Stage::new(ground, ground.tables, range.start(), "the kernel's")?;
-    let result = ground.at_once(|worker| stage.turns(worker, ground.rounds));
-    let ended = ground.on_first(|| {
-        stage.end()?;
-        ground.tables.prune_own(range).of("could not prune")?.flush();
-        Ok(())
+    let range = env.part(0)?;
+    let shared = Shared::new(env, env.tables, range.start(), "the kernel's")?;
+    let result = env.at_once(|worker| shared.turns(worker, env.rounds));
+    let ended = env.on_first(|| {
+        shared.end()?;
+        env.prune(range)
     });
     result.and(ended)
 }
 
 /// Runs with pages of a program.
 pub(super) fn program<M: Machine + Translated, F: Format, G: Concurrent>(
-    ground: &Ground<'_, M, F, G>,
+    env: &Environment<'_, M, F, G>,
 ) -> Result<(), String> {
-    let program = Program::new(ground)?;
+    let program = Program::new(env)?;
     let at = VirtAddr::new(0x4000_0000 - 256 * F::PAGE.bytes());
-    let result = Stage::new(ground, program.tables(), at, "the program's").and_then(|stage| {
-        let result = ground.at_once(|worker| program.inside(|| stage.turns(worker, ground.rounds)));
-        result.and(ground.on_first(|| stage.end()))
+    let result = Shared::new(env, program.tables(), at, "the program's").and_then(|shared| {
+        let result = env.at_once(|worker| program.inside(|| shared.turns(worker, env.rounds)));
+        result.and(env.on_first(|| shared.end()))
     });
     result.and(program.end())
 }
@@ -75,24 +74,24 @@ fn stamp(turn: usize, cpu: usize, after: bool) -> u64 {
 
 type Changed<'p, M, F, G> = Result<PendingFlush<'p, M, F, G>, Failed<'p, M, F, G>>;
 
-impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
+impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Shared<'a, M, F, G> {
     fn new(
-        ground: &Ground<'a, M, F, G>,
+        env: &Environment<'a, M, F, G>,
         tables: &'a Tables<M, F, G>,
         at: VirtAddr,
         whose: &'static str,
     ) -> Result<Self, String> {
-        let (machine, cpus) = (ground.host.machine, ground.cpus);
+        let (machine, cpus) = (env.host.machine, env.cpus);
         let (attrs, owner) = match tables.space() {
             None => (Attrs::KERNEL_RW, Owner::Kernel),
             Some(_) => (Attrs::USER_RW, Owner::User),
         };
-        ground.on_first(|| {
+        env.on_first(|| {
             let both = take::<F, M>(machine, 2 * PAGES, owner)?;
             let sets = [both[..PAGES].to_vec(), both[PAGES..].to_vec()];
-            let stage = Stage { machine, tables, at, attrs, sets, cpus, whose };
-            match stage.map(0) {
-                Ok(()) => Ok(stage),
+            let shared = Shared { machine, tables, at, attrs, sets, cpus, whose };
+            match shared.map(0) {
+                Ok(()) => Ok(shared),
                 Err(stop) => {
                     give(machine, &both)?;
                     Err(stop)
@@ -217,7 +216,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
         })?;
         match gone.get() {
             PAGES => Ok(()),
-            gone => seen(format!("unmapping {PAGES} pages reported {gone}")),
+            gone => fail(format!("unmapping {PAGES} pages reported {gone}")),
         }
     }
 
@@ -259,7 +258,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
             if found == stamp(turn, worker.cpu, after) {
                 return Ok(());
             }
-            seen(format!("{what} has become {found:#x}"))
+            fail(format!("{what} has become {found:#x}"))
         })
     }
 }

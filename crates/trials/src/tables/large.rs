@@ -1,9 +1,9 @@
 //! A large page for each CPU: mapped whole, used, split, changed in pieces.
 
-use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, page, pages};
+use crate::checked::{frame_is, is, is_absent, is_read_only, store};
+use crate::environment::{Environment, page, pages};
 use crate::own::Own;
-use crate::sight::{frame_is, is, is_absent, is_read_only, store};
+use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use grace::Concurrent;
 use machine::{Checker, Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
@@ -14,7 +14,7 @@ const PIECES: usize = 12;
 
 /// A block for a large page, and its address.
 pub(super) struct Large<'g, 'a, M: Machine, F: Format, G: Concurrent> {
-    ground: &'g Ground<'a, M, F, G>,
+    env: &'g Environment<'a, M, F, G>,
     at: VirtAddr,
     /// `None` if there was no free block.
     block: Option<Frame>,
@@ -22,24 +22,24 @@ pub(super) struct Large<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M, F, G> {
-    pub(super) fn new(ground: &'g Ground<'a, M, F, G>, near: VirtAddr) -> Outcome<Self> {
-        let (machine, size) = (ground.host.machine, F::LARGE);
+    pub(super) fn new(env: &'g Environment<'a, M, F, G>, near: VirtAddr) -> Outcome<Self> {
+        let (machine, size) = (env.host.machine, F::LARGE);
         let block = match machine.alloc(size.order(), Place::Local) {
             Ok(block) => Some(block),
             Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
-            Err(error) => return seen(format!("could not take a large block: {error}")),
+            Err(error) => return fail(format!("could not take a large block: {error}")),
         };
         if let Some(block) = block {
             // SAFETY: it was just allocated, and the owner is right.
             unsafe { machine.set_owner(block, Owner::Kernel) }
                 .of("could not say what a frame is for")?;
         }
-        Ok(Large { ground, at: near.align_down(size), block, tags: 0 })
+        Ok(Large { env, at: near.align_down(size), block, tags: 0 })
     }
 
     pub(super) fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
-        let (machine, tables) = (self.ground.host.machine, self.ground.tables);
+        let (machine, tables) = (self.env.host.machine, self.env.tables);
         let count = F::ENTRIES;
         let whole = pages::<F>(self.at, count)?;
         self.tags += 1;
@@ -51,7 +51,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
         tables.map_own(whole, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
         if size != Some(F::LARGE.min(tables.paging().largest())) {
-            return seen(format!("a block for a large page at {} was mapped as {size:?}", self.at));
+            return fail(format!("a block for a large page at {} was mapped as {size:?}", self.at));
         }
         for number in pieces {
             store(machine, page::<F>(self.at, number), tag(number), format_args!("a large page"))?;
@@ -85,7 +85,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
         let mut left = 0;
         tables.unmap_own(whole, |_| left += 1).of("could not unmap the pieces")?.flush();
         if left != count - 1 {
-            return seen(format!("of {count} pieces but one {left} were unmapped"));
+            return fail(format!("of {count} pieces but one {left} were unmapped"));
         }
         for number in pieces {
             is_absent(
@@ -95,14 +95,13 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
             )?;
         }
         // The next large page replaces the table.
-        tables.prune_own(whole).of("could not prune")?.flush();
-        Ok(())
+        self.env.prune(whole)
     }
 
     pub(super) fn end(self) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
         // SAFETY: it is ours, and no translation leads to it any more.
-        unsafe { self.ground.host.machine.release(block) }
+        unsafe { self.env.host.machine.release(block) }
             .map(drop)
             .of("could not give a large block back")
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Lax {
     pub(crate) sim: Sim,
     pub(crate) left_out: LeftOut,
-    pub(crate) which: Which,
+    pub(crate) which: Affected,
     /// Flushes of ranges that were requested so far.
     asked: Arc<AtomicU64>,
 }
@@ -31,7 +31,7 @@ pub(crate) enum LeftOut {
 
 /// The flushes that are affected.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Which {
+pub(crate) enum Affected {
     /// All of them.
     Each,
     /// Those of everything, which `vmap` requests.
@@ -42,8 +42,22 @@ pub(crate) enum Which {
     After(u64),
 }
 
+/// Methods that the machine in software has.
+macro_rules! pass_on {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*
+    $(unsafe fn $unsafe_name:ident($($arg:ident: $arg_type:ty),*) $(-> $done:ty)?;)*) => {
+        $(fn $name(&self, $($argument: $type),*) $(-> $result)? {
+            self.sim.$name($($argument),*)
+        })*
+        $(unsafe fn $unsafe_name(&self, $($arg: $arg_type),*) $(-> $done)? {
+            // SAFETY: passed on.
+            unsafe { self.sim.$unsafe_name($($arg),*) }
+        })*
+    };
+}
+
 impl Lax {
-    pub(crate) fn new(sim: Sim, left_out: LeftOut, which: Which) -> Lax {
+    pub(crate) fn new(sim: Sim, left_out: LeftOut, which: Affected) -> Lax {
         Lax { sim, left_out, which, asked: Arc::default() }
     }
 
@@ -51,10 +65,10 @@ impl Lax {
     fn applies(&self, what: Flush) -> bool {
         match (self.which, what) {
             _ if self.left_out == LeftOut::Published => false,
-            (Which::Each, _) | (Which::Everything, Flush::All) => true,
-            (Which::Programs, Flush::Range { space: Some(_), .. } | Flush::Space(_)) => true,
+            (Affected::Each, _) | (Affected::Everything, Flush::All) => true,
+            (Affected::Programs, Flush::Range { space: Some(_), .. } | Flush::Space(_)) => true,
             // Relaxed: one CPU changes pages at a time.
-            (Which::After(first), Flush::Range { .. }) => {
+            (Affected::After(first), Flush::Range { .. }) => {
                 self.asked.fetch_add(1, Ordering::Relaxed) >= first
             }
             _ => false,
@@ -76,44 +90,29 @@ impl Lax {
 
 // SAFETY: as the machine in software.
 unsafe impl Cpus for Lax {
-    fn count(&self) -> usize {
-        self.sim.count()
-    }
-    fn current(&self) -> CpuId {
-        self.sim.current()
-    }
-    fn online(&self) -> CpuSet {
-        self.sim.online()
-    }
-    fn hurry(&self, cpus: &CpuSet) {
-        self.sim.hurry(cpus);
+    pass_on! {
+        fn count() -> usize;
+        fn current() -> CpuId;
+        fn online() -> CpuSet;
+        fn hurry(cpus: &CpuSet);
     }
 }
 
 // SAFETY: as the machine in software.
 unsafe impl Irqs for Lax {
-    fn irq_enter(&self) {
-        self.sim.irq_enter();
-    }
-    unsafe fn irq_leave(&self) {
-        // SAFETY: passed on.
-        unsafe { self.sim.irq_leave() }
-    }
-    fn irqs_enabled(&self) -> bool {
-        self.sim.irqs_enabled()
+    pass_on! {
+        fn irq_enter();
+        fn irqs_enabled() -> bool;
+        unsafe fn irq_leave();
     }
 }
 
 // SAFETY: as `Sim`.
 unsafe impl Step for Lax {
-    fn step(&self, access: SharedAccess) {
-        self.sim.step(access);
-    }
-    fn relax(&self) {
-        self.sim.relax();
-    }
-    fn checker(&self) -> Option<&dyn Checker> {
-        self.sim.checker()
+    pass_on! {
+        fn step(access: SharedAccess);
+        fn relax();
+        fn checker() -> Option<&dyn Checker>;
     }
 }
 
@@ -144,89 +143,44 @@ unsafe impl Tlb for Lax {
             self.sim.published(space, range);
         }
     }
-    fn interrupts(&self) -> bool {
-        self.sim.interrupts()
-    }
-    fn tags(&self) -> u32 {
-        self.sim.tags()
-    }
-    unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool) {
-        // SAFETY: passed on.
-        unsafe { self.sim.activate(root, asid, keep) }
-    }
-    fn active(&self) -> Option<(Frame, Asid)> {
-        self.sim.active()
+    pass_on! {
+        fn interrupts() -> bool;
+        fn tags() -> u32;
+        fn active() -> Option<(Frame, Asid)>;
+        unsafe fn activate(root: Frame, asid: Asid, keep: bool);
     }
 }
 
 // SAFETY: as the machine in software.
 unsafe impl Memory for Lax {
-    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
-        self.sim.frame_ptr(frame)
+    pass_on! {
+        fn frame_ptr(frame: Frame) -> Option<NonNull<u8>>;
     }
 }
 
 // SAFETY: as the machine in software.
 unsafe impl FrameSource for Lax {
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
-        self.sim.alloc(order, place)
-    }
-    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
-        // SAFETY: passed on.
-        unsafe { self.sim.recycle(frame, info) }
-    }
-    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.sim.free(frame) }
-    }
-    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.sim.release(frame) }
-    }
-    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.sim.unpin(frame, pins) }
-    }
-    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.sim.split(frame) }
-    }
-    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
-        self.sim.info(frame)
-    }
-    unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.sim.set_owner(frame, owner) }
-    }
-    fn accounts(&self) -> Option<&machine::Accounts> {
-        self.sim.accounts()
-    }
-    fn nodes(&self) -> usize {
-        self.sim.nodes()
-    }
-    fn local_node(&self) -> NodeId {
-        self.sim.local_node()
-    }
-    fn free_frames(&self) -> usize {
-        self.sim.free_frames()
+    pass_on! {
+        fn alloc(order: u8, place: Place) -> Result<Frame, FrameError>;
+        fn info(frame: Frame) -> Option<&FrameInfo>;
+        fn accounts() -> Option<&machine::Accounts>;
+        fn nodes() -> usize;
+        fn local_node() -> NodeId;
+        fn free_frames() -> usize;
+        unsafe fn recycle(frame: Frame, info: &FrameInfo);
+        unsafe fn free(frame: Frame) -> Result<(), FrameError>;
+        unsafe fn release(frame: Frame) -> Result<bool, FrameError>;
+        unsafe fn unpin(frame: Frame, pins: u32) -> Result<bool, FrameError>;
+        unsafe fn split(frame: Frame) -> Result<(), FrameError>;
+        unsafe fn set_owner(frame: Frame, owner: Owner) -> Result<(), FrameError>;
     }
 }
 
 impl Translated for Lax {
-    unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
-        // SAFETY: passed on.
-        unsafe { self.sim.read(at, into) }
-    }
-    unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault> {
-        // SAFETY: passed on.
-        unsafe { self.sim.write(at, from) }
-    }
-    unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault> {
-        // SAFETY: passed on.
-        unsafe { self.sim.load(at) }
-    }
-    unsafe fn store(&self, at: VirtAddr, value: u64) -> Result<(), Fault> {
-        // SAFETY: passed on.
-        unsafe { self.sim.store(at, value) }
+    pass_on! {
+        unsafe fn read(at: VirtAddr, into: &mut [u8]) -> Result<(), Fault>;
+        unsafe fn write(at: VirtAddr, from: &[u8]) -> Result<(), Fault>;
+        unsafe fn load(at: VirtAddr) -> Result<u64, Fault>;
+        unsafe fn store(at: VirtAddr, value: u64) -> Result<(), Fault>;
     }
 }

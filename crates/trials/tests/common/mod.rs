@@ -12,12 +12,12 @@ use paging::{Format, Geometry, PageTables, Paging, QUICK_ROOT};
 use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
-use trials::{Ground, Host, Program, Trial, all, of_tables, unit};
+use trials::{Environment, Host, Program, Trial, all, of_tables, unit};
 use vmap::TlbGrace;
 
 /// The parameters of a run.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct RunConfig {
     pub(crate) config: Config,
     /// CPUs that take part.
     pub(crate) cpus: usize,
@@ -28,27 +28,27 @@ pub(crate) struct Way {
     pub(crate) seed: u64,
 }
 
-impl Way {
+impl RunConfig {
     /// With so many CPUs, on threads.
-    pub(crate) fn threads(cpus: usize, ticking: bool) -> Way {
+    pub(crate) fn threads(cpus: usize, ticking: bool) -> RunConfig {
         let config = Config {
             cpus,
             frames: 6144,
             tick: Some(if ticking { 300 } else { 5000 }),
             ..Config::default()
         };
-        Way { config, cpus, ticking, seeded: false, seed: 1 }
+        RunConfig { config, cpus, ticking, seeded: false, seed: 1 }
     }
 
     /// With so many CPUs, under the deterministic driver.
-    pub(crate) fn seeded(cpus: usize, seed: u64) -> Way {
-        let config = Config { speculation: 60, ..Way::threads(cpus, true).config };
-        Way {
+    pub(crate) fn seeded(cpus: usize, seed: u64) -> RunConfig {
+        let config = Config { speculation: 60, ..RunConfig::threads(cpus, true).config };
+        RunConfig {
             config,
             seeded: true,
             seed,
             ticking: seed.is_multiple_of(2),
-            ..Way::threads(cpus, true)
+            ..RunConfig::threads(cpus, true)
         }
     }
 }
@@ -94,7 +94,7 @@ fn kernel_range<F: Format>() -> VirtAddr {
 /// Runs a trial on a machine that `make` makes from one in software, and checks that all frames are
 /// given back.
 pub(crate) fn run<M: Machine + Translated, F: OnSim>(
-    way: Way,
+    way: RunConfig,
     make: impl FnOnce(Sim) -> M,
     trial: Trial<M, F, Grace>,
 ) -> Result<(), Found> {
@@ -158,7 +158,7 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
         };
         done.unwrap_or_else(|failure| drop(failed.set(failure)));
     };
-    let ground = Ground {
+    let env = Environment {
         host: Host {
             machine: &machine,
             run: &run,
@@ -174,7 +174,7 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
         seed: way.seed,
         rounds: 1,
     };
-    let told = (trial.run)(&ground);
+    let told = (trial.run)(&env);
     if let Some(failure) = failed.into_inner() {
         return Err(Found::Machine(failure));
     }
@@ -189,18 +189,18 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
     sim.check_leaks().map_err(|report| Found::Machine(report.into()))
 }
 
-/// Runs the trial of this name in all ways. It must find no error.
-pub(crate) fn passes<F: OnSim>(name: &str, ways: impl IntoIterator<Item = Way>) {
-    passes_as::<F>(trial(name), ways);
+/// Runs the trial of this name in all runs. It must find no error.
+pub(crate) fn passes<F: OnSim>(name: &str, runs: impl IntoIterator<Item = RunConfig>) {
+    passes_as::<F>(trial(name), runs);
 }
 
 /// As [`passes`], of the trials that need no areas.
-pub(crate) fn passes_of_tables<F: OnSim>(name: &str, ways: impl IntoIterator<Item = Way>) {
-    passes_as::<F>(trial_of_tables(name), ways);
+pub(crate) fn passes_of_tables<F: OnSim>(name: &str, runs: impl IntoIterator<Item = RunConfig>) {
+    passes_as::<F>(trial_of_tables(name), runs);
 }
 
-fn passes_as<F: OnSim>(trial: Trial<Sim, F, Grace>, ways: impl IntoIterator<Item = Way>) {
-    for way in ways {
+fn passes_as<F: OnSim>(trial: Trial<Sim, F, Grace>, runs: impl IntoIterator<Item = RunConfig>) {
+    for way in runs {
         if let Err(found) = run::<_, F>(way, |sim| sim, trial) {
             panic!("{} with {} CPUs, seed {}: {found}", trial.name, way.cpus, way.seed);
         }

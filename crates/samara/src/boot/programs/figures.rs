@@ -66,16 +66,16 @@ enum Line {
 
 /// The median of a case on a system, with its spread in per cent, from so many rounds.
 #[derive(Clone, Copy)]
-struct Middle {
+struct Median {
     value: f64,
     spread: f64,
     rounds: usize,
 }
 
-/// A system beside Linux.
-struct Beside {
-    ours: Middle,
-    linux: Middle,
+/// A system compared with Linux.
+struct Comparison {
+    ours: Median,
+    linux: Median,
     /// How many times better the system is.
     times: f64,
     /// The sum of both spreads.
@@ -116,16 +116,16 @@ impl Figures {
     }
 
     /// The rounds of a case on a system. `None` if it was not measured.
-    fn middle(&self, system: &str, case: &str, cpus: usize) -> Option<Middle> {
+    fn median_of(&self, system: &str, case: &str, cpus: usize) -> Option<Median> {
         let of = |one: &&Sample| one.system == system && one.case == case && one.cpus == cpus;
         let values: Vec<f64> = self.samples.iter().filter(of).map(|one| one.value).collect();
         let (value, spread) = (median(&values), spread(&values));
-        (!values.is_empty()).then_some(Middle { value, spread, rounds: values.len() })
+        (!values.is_empty()).then_some(Median { value, spread, rounds: values.len() })
     }
 
     /// The median of a case on a system. NaN if it was not measured.
     fn value(&self, system: &str, case: &str, cpus: usize) -> f64 {
-        self.middle(system, case, cpus).map_or(f64::NAN, |middle| middle.value)
+        self.median_of(system, case, cpus).map_or(f64::NAN, |median| median.value)
     }
 
     /// The cases with their numbers of CPUs, in the order in which they were measured.
@@ -161,7 +161,7 @@ impl Figures {
         let (metric, unit) = self.metric();
         for (case, cpus) in self.cases() {
             for system in [OURS, GRACE, LINUX] {
-                if let Some(Middle { value, spread, rounds }) = self.middle(system, case, cpus) {
+                if let Some(Median { value, spread, rounds }) = self.median_of(system, case, cpus) {
                     let row = Row::new(PROGRAMS, case, system, cpus, 0);
                     report.rows.push(row.with(metric, value, unit));
                     report.rows.push(row.with("spread", spread, "%"));
@@ -169,8 +169,8 @@ impl Figures {
                 }
             }
             report.targets.extend(self.targets(case, cpus));
-            let beside = self.beside(OURS, case, cpus);
-            if let Some(Beside { times, spreads, verdict: Verdict::Tie, .. }) = beside {
+            let compared = self.compared(OURS, case, cpus);
+            if let Some(Comparison { times, spreads, verdict: Verdict::Tie, .. }) = compared {
                 let note = format!(
                     "a tie with Linux: {times:.3} times, with spreads of {spreads:.1} % together"
                 );
@@ -180,19 +180,19 @@ impl Figures {
         report
     }
 
-    /// A system beside Linux, if both have run the case.
-    fn beside(&self, system: &str, case: &str, cpus: usize) -> Option<Beside> {
-        let ours = self.middle(system, case, cpus)?;
-        let linux = self.middle(LINUX, case, cpus)?;
+    /// A system compared with Linux, if both have run the case.
+    fn compared(&self, system: &str, case: &str, cpus: usize) -> Option<Comparison> {
+        let ours = self.median_of(system, case, cpus)?;
+        let linux = self.median_of(LINUX, case, cpus)?;
         let times = self.times(ours.value, linux.value);
         let spreads = ours.spread + linux.spread;
         let rounds = ours.rounds.min(linux.rounds);
         let verdict = Verdict::new(times, spreads, rounds);
-        Some(Beside { ours, linux, times, spreads, rounds, verdict })
+        Some(Comparison { ours, linux, times, spreads, rounds, verdict })
     }
 
     /// A table of the loops that both kernels ran, with the verdicts. Empty if there are none.
-    pub(super) fn beside_linux(&self) -> String {
+    pub(super) fn comparisons(&self) -> String {
         let (metric, unit) = self.metric();
         let head =
             ["loop", "CPUs", "system", metric, "spread", LINUX, "spread", "times", "rounds", ""];
@@ -201,8 +201,8 @@ impl Figures {
         for (case, cpus) in self.cases() {
             let systems = if waits(case) { &[OURS, GRACE][..] } else { &[OURS] };
             for system in systems {
-                let Some(beside) = self.beside(system, case, cpus) else { continue };
-                let Beside { ours, linux, times, rounds, verdict, .. } = beside;
+                let Some(compared) = self.compared(system, case, cpus) else { continue };
+                let Comparison { ours, linux, times, rounds, verdict, .. } = compared;
                 counts[verdict as usize] += usize::from(*system == OURS);
                 lines.push(vec![
                     case.into(),
@@ -227,25 +227,25 @@ impl Figures {
             format!("{OURS} is ahead in {ahead} loops and behind in {behind}; {ties} are ties");
         let open =
             if open > 0 { format!(", and {open} have too few rounds") } else { String::new() };
-        format!("\n**{PROGRAMS}: beside {LINUX}**\n\n{table}\n{sum}{open}.\n")
+        format!("\n**{PROGRAMS}: compared with {LINUX}**\n\n{table}\n{sum}{open}.\n")
     }
 
-    /// The targets of a case: beside Linux, if it was measured; and of threads that map and unmap,
-    /// beside processes.
+    /// The targets of a case: compared with Linux, if it was measured; and of threads that map and
+    /// unmap, compared with processes.
     fn targets(&self, case: &str, cpus: usize) -> Vec<Target> {
         let mut targets = Vec::new();
         let value = |system| self.value(system, case, cpus);
         let linux = value(LINUX);
         if !linux.is_nan() {
             let bound = times_of_linux(case, cpus);
-            let mut beside = |system: &'static str, bound: f64| {
+            let mut compare = |system: &'static str, bound: f64| {
                 let name = format!("{case}, {cpus} CPUs: {system}, times Linux");
                 let times = self.times(value(system), linux);
                 targets.push(Target::at_least(PROGRAMS, name, times, bound));
             };
-            beside(OURS, bound);
+            compare(OURS, bound);
             if bound > 1.0 && waits(case) {
-                beside(GRACE, bound);
+                compare(GRACE, bound);
             }
         }
         if case == "malloc1, threads" {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_medians_beside_linux() {
+    fn figures_are_medians_compared_with_linux() {
         let mut figures = Figures::new(Unit::Rate);
         for threads in [10, 600, 500] {
             figures.add(OURS, 2, &lines([1000, threads]));
@@ -399,14 +399,14 @@ mod tests {
         let notes: Vec<_> = report.notes.iter().map(|note| note.to_string()).collect();
         assert_eq!(notes.len(), 2, "{notes:?}");
         assert!(notes[0].contains("malloc1, processes") && notes[0].contains("a tie"), "{notes:?}");
-        let table = figures.beside_linux();
+        let table = figures.comparisons();
         let line = table.lines().find(|line| line.starts_with("| malloc1, threads")).unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
         let expected = "| malloc1, threads | 2 | Samara | 600 /s | 0.0 % | 400 /s | 0.0 % | 1.50 | 5 \
                         | ahead |";
         assert_eq!(words.join(" "), expected);
         assert!(table.contains("ahead in 1 loops and behind in 0; 2 are ties."), "{table}");
-        assert_eq!(Figures::new(Unit::Rate).beside_linux(), "");
+        assert_eq!(Figures::new(Unit::Rate).comparisons(), "");
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         let mut figures = Figures::new(Unit::Rate);
         figures.add(OURS, 2, &lines([1000, 300]));
         figures.add(LINUX, 2, &lines([100, 200]));
-        let table = figures.beside_linux();
+        let table = figures.comparisons();
         assert!(table.contains("3 have too few rounds") && !table.contains("| ahead"), "{table}");
         assert!(figures.report().notes.is_empty());
     }

@@ -109,7 +109,7 @@ pub(super) fn show(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Huge, Unmap};
+    use crate::cli::Huge;
 
     #[test]
     fn a_bzimage_has_a_version() {
@@ -135,20 +135,9 @@ mod tests {
     #[test]
     fn huge_pages_are_those_of_the_other_kernel() {
         let run = |huge| Run {
-            files: None,
-            add: Vec::new(),
-            with_libraries: false,
-            env: Vec::new(),
-            strace: false,
-            json_lines: false,
-            unmap: Unmap::Immediate,
             huge,
-            count: false,
-            waiting: false,
-            json: None,
-            out: None,
-            out_limit: String::new(),
             command: ["loops", "--settle", "1", "all", "2", "both"].map(Into::into).into(),
+            ..Run::default()
         };
         let never = words(&run(Huge::Never));
         assert!(never.contains("tsc=reliable") && !never.contains('\n'), "{never}");

@@ -69,7 +69,7 @@ struct Ran {
 /// A machine cannot be run, or ends early. Its console was shown, and the report is written.
 pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let json = output::open(bench.json.as_deref())?;
-    let mut beside = String::new();
+    let mut other = String::new();
     let mut systems = vec![System::Ours(Unmap::Immediate), System::Ours(Unmap::Grace)];
     if let Some(path) = &bench.linux {
         if bench.waiting {
@@ -78,14 +78,14 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
         }
         let image = linux::open(path)?;
         let huge = if bench.huge { "with" } else { "without" };
-        beside = format!("; Linux {}, both kernels {huge} huge pages", image.version);
+        other = format!("; Linux {}, both kernels {huge} huge pages", image.version);
         systems.push(System::Linux(image));
     }
     let files = loops::build()?;
     let elf = super::kernel::find(options.kernel.as_deref(), options.arch)?;
     let options = &super::accel::choose(options, &elf);
     let mut run = super::described(options);
-    run.machine += &beside;
+    run.machine += &other;
     let (rounds, words) = effort(bench);
     let unit = match (bench.count, bench.waiting) {
         (false, _) => Unit::Rate,
@@ -110,7 +110,8 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
                     if failed.has(name, cpus, words) {
                         continue;
                     }
-                    let machine = machine(options, bench, cpus, system, &files, &elf, words);
+                    let program = run_of(bench, system, &files, words);
+                    let machine = machine(options, cpus, system, &elf, program);
                     let Ran { text, ended } = match system {
                         System::Ours(_) => ours(&machine),
                         System::Linux(image) => linux::measure(&machine, image),
@@ -120,7 +121,7 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
                         if let System::Linux(_) = system {
                             linux::show(&text);
                         }
-                        failed.add(name, cpus, words, round, &told, failure);
+                        failed.add((name, cpus, words), round, &told, failure);
                     }
                 }
             }
@@ -130,7 +131,7 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let mut report = Report { run: Some(run), ..figures.report() };
     report.notes.extend(notes);
     if !matches!(json, Lines::Stdout) {
-        Lines::Stdout.write(&figures.beside_linux())?;
+        Lines::Stdout.write(&figures.comparisons())?;
     }
     bench::write(&report, json)?;
     first.map_or(Ok(()), Err)
@@ -152,9 +153,7 @@ impl Failed {
 
     fn add(
         &mut self,
-        system: &'static str,
-        cpus: u8,
-        words: &[String],
+        (system, cpus, words): (&'static str, u8, &[String]),
         round: u32,
         told: &Told,
         failure: Failure,
@@ -187,53 +186,34 @@ fn effort(bench: &BootBench) -> (u32, Vec<String>) {
     (bench.rounds.unwrap_or(rounds), words)
 }
 
-/// The machine for one run of the program with these words.
-fn machine(
-    options: &Boot,
-    bench: &BootBench,
-    cpus: u8,
-    system: &System,
-    files: &Path,
-    elf: &Path,
-    words: &[String],
-) -> Boot {
-    let (unmap, kind) = match system {
-        System::Ours(unmap) => (*unmap, options.machine),
+/// A run of the program with these words.
+fn run_of(bench: &BootBench, system: &System, files: &Path, words: &[String]) -> Run {
+    let command = [loops::NAME.into()].into_iter().chain(words.iter().map(Into::into));
+    Run {
+        files: Some(files.into()),
+        unmap: if let System::Ours(unmap) = system { *unmap } else { Unmap::Immediate },
+        huge: if bench.huge { Huge::Always } else { Huge::Never },
+        count: bench.count,
+        waiting: bench.waiting,
+        command: command.collect(),
+        ..Run::default()
+    }
+}
+
+/// The machine for this run.
+fn machine(options: &Boot, cpus: u8, system: &System, elf: &Path, run: Run) -> Boot {
+    let machine = match system {
+        System::Ours(_) => options.machine,
         // Linux finds the rate of its clock by another one, which the minimal machine lacks.
-        System::Linux(_) => (Unmap::Immediate, Some(Machine::Q35)),
+        System::Linux(_) => Some(Machine::Q35),
     };
     let least = REST_MIB + (u64::from(cpus) * WORKER_MIB).max(FORK_MIB);
     let memory = match mib(&options.memory) {
         Some(memory) if memory >= least => options.memory.clone(),
         _ => format!("{least}M"),
     };
-    let command = [loops::NAME.into()].into_iter().chain(words.iter().map(Into::into));
-    Boot {
-        cpus,
-        memory,
-        arch: options.arch,
-        machine: kind,
-        accel: options.accel,
-        timeout: options.timeout,
-        append: None,
-        kernel: Some(elf.into()),
-        task: Some(Task::Run(Run {
-            strace: false,
-            json_lines: false,
-            files: Some(files.into()),
-            add: Vec::new(),
-            with_libraries: false,
-            env: Vec::new(),
-            unmap,
-            huge: if bench.huge { Huge::Always } else { Huge::Never },
-            count: bench.count,
-            waiting: bench.waiting,
-            json: None,
-            out: None,
-            out_limit: String::new(),
-            command: command.collect(),
-        })),
-    }
+    let (kernel, task) = (Some(elf.into()), Some(Task::Run(run)));
+    Boot { cpus, memory, machine, append: None, kernel, task, ..options.clone() }
 }
 
 /// Runs it on this kernel. If it fails, the console and its lines are shown.

@@ -10,7 +10,7 @@ use oorandom::Rand32;
 /// The reason why a CPU stops early.
 pub(crate) enum Stop {
     /// It has found this error.
-    Seen(String),
+    Error(String),
     /// Another CPU has found an error.
     Elsewhere,
 }
@@ -18,33 +18,33 @@ pub(crate) enum Stop {
 pub(crate) type Outcome<T = ()> = Result<T, Stop>;
 
 /// Ends a CPU with an error.
-pub(crate) fn seen<T>(text: String) -> Outcome<T> {
-    Err(Stop::Seen(text))
+pub(crate) fn fail<T>(text: String) -> Outcome<T> {
+    Err(Stop::Error(text))
 }
 
 /// Calls that must not fail.
-pub(crate) trait Told<T> {
+pub(crate) trait Context<T> {
     /// Turns an error into an outcome. `what` names the call.
     fn of(self, what: &str) -> Outcome<T>;
 }
 
-impl<T, E: Display> Told<T> for Result<T, E> {
+impl<T, E: Display> Context<T> for Result<T, E> {
     fn of(self, what: &str) -> Outcome<T> {
-        self.map_err(|error| Stop::Seen(format!("{what}: {error}")))
+        self.map_err(|error| Stop::Error(format!("{what}: {error}")))
     }
 }
 
 /// The barrier of a trial's CPUs.
-pub(crate) struct Crew<'m, M> {
+pub(crate) struct Barrier<'m, M> {
     machine: &'m M,
     cpus: usize,
     arrived: AtomicUsize,
     stopped: AtomicBool,
 }
 
-impl<'m, M: Machine> Crew<'m, M> {
+impl<'m, M: Machine> Barrier<'m, M> {
     pub(crate) fn new(machine: &'m M, cpus: usize) -> Self {
-        Crew { machine, cpus, arrived: AtomicUsize::new(0), stopped: AtomicBool::new(false) }
+        Barrier { machine, cpus, arrived: AtomicUsize::new(0), stopped: AtomicBool::new(false) }
     }
 
     /// Makes all CPUs stop at their next barrier.
@@ -73,19 +73,23 @@ impl<'m, M: Machine> Crew<'m, M> {
 
 /// A CPU of a trial.
 pub(crate) struct Worker<'c, M> {
-    crew: &'c Crew<'c, M>,
+    barrier: &'c Barrier<'c, M>,
     pub(crate) cpu: usize,
     random: Rand32,
 }
 
 impl<'c, M: Machine> Worker<'c, M> {
-    pub(crate) fn new(crew: &'c Crew<'c, M>, cpu: usize, seed: u64) -> Self {
-        Worker { crew, cpu, random: Rand32::new(seed.wrapping_mul(256).wrapping_add(cpu as u64)) }
+    pub(crate) fn new(barrier: &'c Barrier<'c, M>, cpu: usize, seed: u64) -> Self {
+        Worker {
+            barrier,
+            cpu,
+            random: Rand32::new(seed.wrapping_mul(256).wrapping_add(cpu as u64)),
+        }
     }
 
     /// Waits until all CPUs have arrived as often as this one.
     pub(crate) fn meet(&self) -> Outcome {
-        self.crew.meet()
+        self.barrier.meet()
     }
 
     /// A number below `end`, which is not 0.

@@ -1,8 +1,8 @@
 //! The environment of trials: all CPUs at once, parts of the addresses, and the count of free
 //! frames.
 
-use crate::crew::{Crew, Outcome, Stop, Told, Worker};
 use crate::own::Own;
+use crate::worker::{Barrier, Context, Outcome, Stop, Worker};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ const PARTS: u64 = 16;
 const PASSES: usize = 64;
 
 /// The environment of trials, and the amount of work.
-pub struct Ground<'a, M: Machine, F: Format, G: Concurrent> {
+pub struct Environment<'a, M: Machine, F: Format, G: Concurrent> {
     /// The machine, and the means to run programs on its CPUs.
     pub host: Host<'a, M>,
     /// The kernel's tables, active on every CPU that runs a program. Trials make tables of programs
@@ -77,12 +77,7 @@ impl Turns {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
-    /// Steps for each CPU of a loop that has `each` in a round on few CPUs.
-    pub(crate) fn steps(&self, each: usize) -> usize {
-        self.rounds * steps(each, self.cpus)
-    }
-
+impl<M: Machine, F: Format, G: Concurrent> Environment<'_, M, F, G> {
     /// Runs a trial, and checks that as many frames are free as before.
     pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         // The kernel's tables right below the top level stay for good, and so do those that the
@@ -108,14 +103,35 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
         )))
     }
 
+    /// Frees the kernel's tables for a range in which nothing is mapped.
+    pub(crate) fn prune(&self, range: VirtRange) -> Outcome {
+        self.tables.prune_own(range).of("could not prune")?.flush();
+        Ok(())
+    }
+
+    /// Makes a CPU's steps of a loop that has `each` in a round on few CPUs, with a quiescent state
+    /// before every one in `quiet`.
+    pub(crate) fn steps(
+        &self,
+        each: usize,
+        quiet: usize,
+        mut step: impl FnMut(usize) -> Outcome,
+    ) -> Outcome {
+        (0..self.rounds * steps(each, self.cpus)).try_for_each(|number| {
+            if number.is_multiple_of(quiet) {
+                (self.host.quiet)();
+            }
+            step(number)
+        })
+    }
+
     /// Makes the kernel's tables on the way to an address that map more than 1 GiB an entry.
     fn make_way(&self, at: VirtAddr) -> Outcome {
         let gib = PageSize::Size1G;
         let all = VirtRange::new(at.align_down(gib), gib.bytes());
         let Some(all) = all.filter(|_| F::LEVELS > 4) else { return Ok(()) };
         self.tables.leaf(at).of("could not make the tables of the range")?;
-        self.tables.prune_own(all).of("could not prune")?.flush();
-        Ok(())
+        self.prune(all)
     }
 
     /// Makes all CPUs free what they keep, until so many frames are free as wanted or no more come.
@@ -154,11 +170,11 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
         &self,
         program: impl Fn(&mut Worker<'_, M>) -> Outcome + Sync,
     ) -> Result<(), String> {
-        let crew = Crew::new(self.host.machine, self.cpus);
+        let barrier = Barrier::new(self.host.machine, self.cpus);
         let ends = self.host.on_each(self.cpus, |cpu| {
-            let end = program(&mut Worker::new(&crew, cpu, self.seed));
+            let end = program(&mut Worker::new(&barrier, cpu, self.seed));
             if end.is_err() {
-                crew.stop();
+                barrier.stop();
             }
             (self.host.quiet)();
             end
@@ -166,7 +182,7 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
         let ends = ends.into_iter().map(|end| end.unwrap_or(Err(Stop::Elsewhere)));
         let mut stops = ends.enumerate().filter_map(|(cpu, end)| Some((cpu, end.err()?)));
         let first = stops.next();
-        let seen = stops.find(|(_, stop)| matches!(stop, Stop::Seen(_)));
+        let seen = stops.find(|(_, stop)| matches!(stop, Stop::Error(_)));
         match (first, seen) {
             (None, _) => Ok(()),
             (Some((_, Stop::Elsewhere)), Some((cpu, stop))) | (Some((cpu, stop)), _) => {
@@ -177,14 +193,14 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
 
     fn blame(&self, cpu: usize, stop: Stop) -> String {
         match stop {
-            Stop::Seen(text) => self.tell(format!("cpu{cpu}: {text}")),
+            Stop::Error(text) => self.tell(format!("cpu{cpu}: {text}")),
             Stop::Elsewhere => self.tell(format!("the program of cpu{cpu} did not run to its end")),
         }
     }
 
     /// Adds the parameters that reproduce the error.
     fn tell(&self, text: String) -> String {
-        let Ground { cpus, seed, rounds, .. } = self;
+        let Environment { cpus, seed, rounds, .. } = self;
         format!("{text} ({cpus} CPUs, seed {seed}, {rounds} rounds)")
     }
 
@@ -206,7 +222,7 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
 /// The range of so many pages of the smallest size.
 pub(crate) fn pages<F: Format>(at: VirtAddr, count: usize) -> Outcome<VirtRange> {
     let range = VirtRange::new(at, (count as u64) << F::PAGE.shift());
-    range.ok_or_else(|| Stop::Seen(format!("there are no {count} pages from {at} on")))
+    range.ok_or_else(|| Stop::Error(format!("there are no {count} pages from {at} on")))
 }
 
 /// The address of a page of the smallest size behind `at`.
@@ -225,9 +241,9 @@ fn steps(each: usize, cpus: usize) -> usize {
     (each * FULL * FULL / (cpus * cpus)).max(STEPS.min(each))
 }
 
-impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Ground<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Environment<'_, M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ground")
+        f.debug_struct("Environment")
             .field("range", &self.range)
             .field("cpus", &self.cpus)
             .field("seed", &self.seed)

@@ -6,7 +6,7 @@
 //! [published](machine::Tlb::published) here before, as by a page-fault handler. An access that must
 //! fault is tried once.
 
-use crate::crew::{Outcome, Told, seen};
+use crate::worker::{Context, Outcome, fail};
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt::Arguments;
@@ -45,7 +45,7 @@ pub(crate) fn load(
 ) -> Outcome<u64> {
     // SAFETY: trials access only their own memory, and by words.
     patiently(machine, || unsafe { machine.load(at) })
-        .or_else(|fault| seen(format!("{what}: {fault}, expected a readable page")))
+        .or_else(|fault| fail(format!("{what}: {fault}, expected a readable page")))
 }
 
 /// Stores to `at`, which is mapped writable.
@@ -57,7 +57,7 @@ pub(crate) fn store(
 ) -> Outcome {
     // SAFETY: as in `load`.
     patiently(machine, || unsafe { machine.store(at, value) })
-        .or_else(|fault| seen(format!("{what}: {fault}, expected a writable page")))
+        .or_else(|fault| fail(format!("{what}: {fault}, expected a writable page")))
 }
 
 /// Checks that the word at `at`, which is mapped, is `expected`.
@@ -71,7 +71,7 @@ pub(crate) fn is(
     if found == expected {
         return Ok(());
     }
-    seen(format!("{what}: read {found:#x} at {at}, expected {expected:#x}"))
+    fail(format!("{what}: read {found:#x} at {at}, expected {expected:#x}"))
 }
 
 /// Checks that a load at `at`, which is not mapped, faults.
@@ -79,9 +79,9 @@ pub(crate) fn is_absent(machine: &impl Translated, at: VirtAddr, what: Arguments
     // SAFETY: as in `load`. The frame that a stale translation leads to stays allocated.
     match unsafe { machine.load(at) } {
         Err(Fault { kind: FaultKind::NotPresent, .. }) => Ok(()),
-        Err(fault) => seen(format!("{what}: {fault}, expected that no page is mapped")),
+        Err(fault) => fail(format!("{what}: {fault}, expected that no page is mapped")),
         Ok(found) => {
-            seen(format!("{what}: read {found:#x} at {at}, expected a fault: no page is mapped"))
+            fail(format!("{what}: read {found:#x} at {at}, expected a fault: no page is mapped"))
         }
     }
 }
@@ -96,8 +96,8 @@ pub(crate) fn is_read_only(
     // SAFETY: as in `load`. The frame that a stale translation leads to stays allocated.
     match unsafe { machine.store(at, value) } {
         Err(Fault { kind: FaultKind::Protection, .. }) => Ok(()),
-        Err(fault) => seen(format!("{what}: {fault}, expected a protection fault")),
-        Ok(()) => seen(format!("{what}: wrote to {at}, expected a fault: it is read-only")),
+        Err(fault) => fail(format!("{what}: {fault}, expected a protection fault")),
+        Ok(()) => fail(format!("{what}: wrote to {at}, expected a fault: it is read-only")),
     }
 }
 
@@ -108,7 +108,7 @@ fn cell<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<NonNull
     match machine.frame_ptr(frame) {
         // SAFETY: within the frame.
         Some(memory) => Ok(unsafe { memory.cast().add(number % 512) }),
-        None => seen(format!("frame {frame} has no memory")),
+        None => fail(format!("frame {frame} has no memory")),
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn frame_is<M: Machine>(
     if found == expected {
         return Ok(());
     }
-    seen(format!("{what}: word {number} of frame {frame} is {found:#x}, expected {expected:#x}"))
+    fail(format!("{what}: word {number} of frame {frame} is {found:#x}, expected {expected:#x}"))
 }
 
 /// Allocates so many pages of the smallest size for this use.
