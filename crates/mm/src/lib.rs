@@ -92,11 +92,11 @@ mod space;
 mod thresholds;
 
 pub use change::collapse::CollapseError;
-pub use change::hook::Hook;
+pub use change::hook::PageHost;
 pub use change::msync::SyncFlags;
 pub use change::unmap_policy::UnmapPolicy;
 pub use error::{Error, FaultError};
-pub use fault::Outcome;
+pub use fault::FaultOutcome;
 pub use fault::block::FaultBlocks;
 pub use fault::huge::HugePages;
 pub use fault::rights::Access;

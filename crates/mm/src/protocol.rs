@@ -52,7 +52,7 @@
 //! A map over another one is stored busy first. A fault that finds a busy VMA waits for the write
 //! right; one that was earlier fails its second look, or the sweep removes its page. The flush ends
 //! before the second store. So no CPU has an old translation when the first new page appears, and
-//! no write into the new map is lost ([`vma::Step`]).
+//! no write into the new map is lost ([`vma::CallStep`]).
 //!
 //! # Why an unused VMA is not swept
 //!
@@ -66,9 +66,9 @@
 //! # TLBs
 //!
 //! From absent to present nothing is cached. A page that gains rights may fault once more:
-//! [`Outcome::Spurious`](crate::Outcome::Spurious) drops the old translation. A page that loses
-//! rights is flushed before the call returns, and an unmapped one before its frame is given back. A
-//! page that gets another frame, by a copy, is flushed before it is writable (`anon`).
+//! [`FaultOutcome::Spurious`](crate::FaultOutcome::Spurious) drops the old translation. A page that
+//! loses rights is flushed before the call returns, and an unmapped one before its frame is given
+//! back. A page that gets another frame, by a copy, is flushed before it is writable (`anon`).
 //!
 //! A space can let munmap of private anonymous memory wait for a TLB grace period instead
 //! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and another CPU may use what it
@@ -91,8 +91,9 @@
 //! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
 //! or takes over a shared one before it changes something below: the essay in `paging`
 //! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
-//! *before* it closes the range ([`vma::Step::close`]), so lack of memory changes nothing. Tables
-//! that lie wholly in a range that becomes empty are left to the other space, without a copy.
+//! *before* it closes the range ([`vma::CallStep::close`]), so lack of memory changes nothing.
+//! Tables that lie wholly in a range that becomes empty are left to the other space, without a
+//! copy.
 //!
 //! # Objects
 //!

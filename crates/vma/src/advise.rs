@@ -8,7 +8,7 @@ use crate::{
     host::{Host, Work},
     map::{can_be_mergeable, range_end},
     place::HUGE,
-    plan::Plan,
+    plan::StepPlan,
     space::Writer,
 };
 
@@ -168,7 +168,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if advice == Advice::Collapse && too_small {
             return Err(Error::WrongKind);
         }
-        self.apply(Plan::work(Work::Advise { range, advice }, [Some(area), None]))
+        self.apply(StepPlan::work(Work::Advise { range, advice }, [Some(area), None]))
     }
 
     /// Whether [`madvise`](Self::madvise) would stop at a VMA that refuses the advice. Changes

@@ -29,10 +29,10 @@
 //!
 //! # First writes during calls
 //!
-//! A page fault gives a VMA its anon_vma without the mmap lock ([`Slot::fill`]): a VMA does not
+//! A page fault gives a VMA its anon_vma without the mmap lock ([`AnonSlot::fill`]): a VMA does not
 //! change otherwise once it is in the tree, so this is one compare-exchange. A call that decides by
 //! the absence of an anon_vma must not be overtaken by that, so it *closes* the empty slot first
-//! ([`Slot::close`]): then a fault needs the mmap lock, too. Calls close the slot of a VMA
+//! ([`AnonSlot::close`]): then a fault needs the mmap lock, too. Calls close the slot of a VMA
 //!
 //! - that might merge with another one, if nothing but the anon_vma is left to decide it;
 //! - that they cut in two: the parts are one object, and a fault in one must not mark both;
@@ -44,18 +44,18 @@
 //! # Untouched VMAs
 //!
 //! The slot also says whether a page of the VMA may ever have been there. A fault that brings in a
-//! page either fills the slot, or *touches* it ([`Slot::touch`]), before its second look. A call
-//! that unmaps a VMA closes the slot first. If the slot was untouched then, no page is there, and
-//! none can appear: a fault that comes later finds the slot closed, takes the mmap lock, and
+//! page either fills the slot, or *touches* it ([`AnonSlot::touch`]), before its second look. A
+//! call that unmaps a VMA closes the slot first. If the slot was untouched then, no page is there,
+//! and none can appear: a fault that comes later finds the slot closed, takes the mmap lock, and
 //! looks at the VMAs again. So the call has no pages to remove. One word decides, so no fence is
 //! needed.
 //!
 //! A part of the VMA may stay, and be touched later, with the mmap lock. A fault that looked
 //! another part up long ago would take that for a mark of its own. So a slot that is closed *and*
 //! touched says nothing about a range: the fault looks the VMA up again, after its mark, in the
-//! tree ([`Touched::LookAgain`]). That mark releases what calls have stored before, and
-//! [`Slot::touch`] acquires it. A slot that is filled, or touched and open, was so before any call
-//! closed it; calls have seen that.
+//! tree ([`TouchMark::LookAgain`]). That mark releases what calls have stored before, and
+//! [`AnonSlot::touch`] acquires it. A slot that is filled, or touched and open, was so before any
+//! call closed it; calls have seen that.
 //!
 //! After a fork, two spaces have the VMA, and each marks it without the other's mmap lock. So a
 //! slot that was not made since the last fork counts as touched, and so do its copies.
@@ -175,7 +175,7 @@ fn closed(value: usize) -> usize {
 
 /// What a fault that marks a VMA has found ([`Vma::mark_touched`](crate::Vma::mark_touched)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Touched {
+pub enum TouchMark {
     /// The VMA is marked. Calls that unmap it remove its pages.
     Marked,
     /// The VMA is marked, but a call may have taken a part of it away since it was looked up. The
@@ -184,13 +184,13 @@ pub enum Touched {
     /// A call has decided that no page of the VMA is there. The caller takes the mmap lock, looks
     /// the VMA up again, and calls
     /// [`Vma::mark_touched_for_call`](crate::Vma::mark_touched_for_call).
-    NeedsRight,
+    NeedsLock,
 }
 
 /// The place in a VMA for its anon_vma: empty, closed while empty, or filled for good. While it is
 /// empty, it says whether a page of the VMA may be there.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct AnonSlot {
     /// The number of the anon_vma, or one of the values above.
     number: AtomicUsize,
     /// When the slot was made. Its generation is that of the number.
@@ -198,16 +198,16 @@ pub(crate) struct Slot {
     inherited: bool,
 }
 
-impl Slot {
+impl AnonSlot {
     /// An empty slot.
-    pub(crate) fn empty(now: Moment) -> Slot {
-        Slot { number: AtomicUsize::new(EMPTY), made: now, inherited: false }
+    pub(crate) fn empty(now: Moment) -> AnonSlot {
+        AnonSlot { number: AtomicUsize::new(EMPTY), made: now, inherited: false }
     }
 
-    pub(crate) fn filled(anon: Anon) -> Slot {
+    pub(crate) fn filled(anon: Anon) -> AnonSlot {
         let Anon { number, generation, inherited } = anon;
         let made = Moment { generation, forks: 0 };
-        Slot { number: AtomicUsize::new(number), made, inherited }
+        AnonSlot { number: AtomicUsize::new(number), made, inherited }
     }
 
     /// Lets a fault of the moment `now` fill it, if it is empty. The slot is that of a copy.
@@ -272,11 +272,11 @@ impl Slot {
     }
 
     /// A page is about to appear, not by a first write. Without the mmap lock.
-    pub(crate) fn touch(&self) -> Touched {
+    pub(crate) fn touch(&self) -> TouchMark {
         match self.update(|value| if value == EMPTY { TOUCHED } else { value }) {
-            CLOSED => Touched::NeedsRight,
-            CLOSED_TOUCHED => Touched::LookAgain,
-            _ => Touched::Marked,
+            CLOSED => TouchMark::NeedsLock,
+            CLOSED_TOUCHED => TouchMark::LookAgain,
+            _ => TouchMark::Marked,
         }
     }
 
@@ -305,12 +305,14 @@ impl Slot {
 
 /// Closes the source, see the module's head. The copy is empty if the source is, and touched if the
 /// source is.
-impl Clone for Slot {
-    fn clone(&self) -> Slot {
+impl Clone for AnonSlot {
+    fn clone(&self) -> AnonSlot {
         match self.update(closed) {
-            CLOSED => Slot::empty(self.made),
-            CLOSED_TOUCHED => Slot { number: AtomicUsize::new(TOUCHED), ..Slot::empty(self.made) },
-            number => Slot::filled(self.anon(number)),
+            CLOSED => AnonSlot::empty(self.made),
+            CLOSED_TOUCHED => {
+                AnonSlot { number: AtomicUsize::new(TOUCHED), ..AnonSlot::empty(self.made) }
+            }
+            number => AnonSlot::filled(self.anon(number)),
         }
     }
 }
@@ -334,7 +336,7 @@ mod tests {
     #[test]
     fn a_closed_slot_is_not_filled_and_its_copy_is() {
         let now = Moment { generation: Generation::default(), forks: 2 };
-        let slot = Slot::empty(now);
+        let slot = AnonSlot::empty(now);
         assert!(!slot.fill(Moment::default(), || 5) && !slot.get().is_faulted());
         let copy = slot.clone();
         assert!(!slot.fill(now, || 5) && !slot.close().is_faulted());
@@ -345,31 +347,31 @@ mod tests {
     #[test]
     fn a_touch_comes_before_a_close_or_finds_it() {
         let now = Moment::default();
-        let slot = Slot::default();
-        assert!(slot.touch() == Touched::Marked && slot.close_touched(now));
+        let slot = AnonSlot::default();
+        assert!(slot.touch() == TouchMark::Marked && slot.close_touched(now));
         // A touched slot stays open to no first write, and to every read.
-        assert!(slot.touch() == Touched::LookAgain && !slot.fill(now, || 5));
+        assert!(slot.touch() == TouchMark::LookAgain && !slot.fill(now, || 5));
         let copy = slot.clone();
         assert!(copy.fill(now, || 5) && copy.close_touched(now));
-        assert_eq!(copy.touch(), Touched::Marked);
+        assert_eq!(copy.touch(), TouchMark::Marked);
 
-        let slot = Slot::default();
-        assert!(!slot.close_touched(now) && slot.touch() == Touched::NeedsRight);
+        let slot = AnonSlot::default();
+        assert!(!slot.close_touched(now) && slot.touch() == TouchMark::NeedsLock);
         assert!(!slot.clone().close_touched(now), "a copy of an untouched slot is untouched");
         slot.touch_for_call();
-        assert!(slot.touch() == Touched::LookAgain && slot.close_touched(now));
+        assert!(slot.touch() == TouchMark::LookAgain && slot.close_touched(now));
         assert!(slot.clone().close_touched(now));
     }
 
     #[test]
     fn a_slot_from_before_a_fork_counts_as_touched() {
         let now = Moment { generation: Generation::default(), forks: 1 };
-        let slot = Slot::default();
+        let slot = AnonSlot::default();
         assert!(slot.close_touched(now));
         let mut copy = slot.clone();
         copy.open(now);
         assert!(copy.close_touched(now), "the other space may touch its source");
-        assert!(!Slot::empty(now).close_touched(now));
+        assert!(!AnonSlot::empty(now).close_touched(now));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, host::Host,
-    space::Writer, state::VmaCounts, tree::Change, tree::Vmas,
+    space::Writer, state::VmaCounts, tree::TreeWrite, tree::Vmas,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
@@ -118,7 +118,7 @@ impl<F: MappedFile, R: grace::Reclaim> Vmas<'_, F, R> {
         gone.count(parents, -1);
         let gone = gone.size(parents.flags, end - start, -1);
         if parents.flags.contains(VmFlags::DONTCOPY) {
-            return self.write_known(Change::hole(start, end), gone);
+            return self.write_known(TreeWrite::hole(start, end), gone);
         }
         let mut vma = Vma::clone(parents);
         vma.flags -= VmFlags::LOCKED_MASK;

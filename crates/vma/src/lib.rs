@@ -100,11 +100,11 @@ mod vma;
 mod watch;
 
 pub use advise::Advice;
-pub use anon::Touched;
+pub use anon::TouchMark;
 pub use error::Error;
 pub use file::{MappedFile, NoFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
-pub use host::{Enters, Host, SpaceId, Work};
+pub use host::{EnteredRange, Host, SpaceId, Work};
 pub use limits::{Limits, Sizes};
 pub use lock::LockAll;
 pub use maple::RefCounted;
@@ -112,9 +112,9 @@ pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use request::{MapFlags, MapRequest};
 pub use shm::AttachRequest;
-pub use space::{AddressSpace, Layout, MoreLines, Right, Writer};
+pub use space::{AddressSpace, Layout, MmapLock, MoreLines, Writer};
 pub use special::WholeVma;
-pub use step::Step;
+pub use step::CallStep;
 pub use tree::Area;
 pub use vma::{PAGE_SIZE, Policy, Uffd, Vma};
 

@@ -6,7 +6,7 @@ use crate::{
     Error, MappedFile, PAGE_SIZE, VmFlags, Vma,
     host::Host,
     space::Writer,
-    tree::{Look, Middle},
+    tree::{VmaPart, VmaRef},
     vma::page_align_wrapping,
 };
 
@@ -104,7 +104,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Changes the part of a VMA between `start` and `end`. Returns where to continue.
     fn lock_one(
         &mut self,
-        middle: Middle,
+        middle: VmaPart,
         start: usize,
         end: usize,
         change: Option<Vma<F>>,
@@ -177,7 +177,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
 }
 
 /// The contents of a VMA with these flags of locking; `None` if nothing changes.
-fn locked<F: MappedFile>(look: Look<'_, F>, locked: VmFlags) -> Option<Vma<F>> {
+fn locked<F: MappedFile>(look: VmaRef<'_, F>, locked: VmFlags) -> Option<Vma<F>> {
     let old = look.vma.flags;
     let flags = (old - VmFlags::LOCKED_MASK) | locked;
     let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;

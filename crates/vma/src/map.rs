@@ -2,14 +2,14 @@
 
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, Placement, RefCounted, VmFlags, Vma,
-    anon::Slot,
+    anon::AnonSlot,
     host::{Host, Work},
-    place::{Found, Wanted, pages},
-    plan::Plan,
+    place::{Found, WantedPlace, pages},
+    plan::StepPlan,
     request::MapType,
     space::Writer,
     state::VmaCounts,
-    tree::{Look, Overlap},
+    tree::{Overlap, VmaRef},
     vma::{PAGE_SIZE, page_align},
 };
 
@@ -115,7 +115,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             None => Vma::anonymous(flags),
             Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
         };
-        vma.anon = Slot::empty(self.vmas.state.moment());
+        vma.anon = AnonSlot::empty(self.vmas.state.moment());
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
@@ -131,7 +131,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let gone = self.clear_way(addr, end)?.gone;
         let (area, taken) = self.mapped(addr, end, vma, self.vmas.look_at(end))?;
         let work = Work::replacing(addr..end, gone);
-        let plan = Plan::change(area.into(), gone + taken, work).enters(addr..end, true);
+        let plan = StepPlan::change(area.into(), gone + taken, work).enters(addr..end, true);
         let stored = self.apply(plan);
         if stored == Err(Error::Overcommit) {
             self.split(addr, end)?;
@@ -146,14 +146,14 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         addr: usize,
         end: usize,
         vma: Vma<F>,
-        next: Option<Option<Look<'_, F>>>,
-    ) -> Result<Plan<F>, Error> {
+        next: Option<Option<VmaRef<'_, F>>>,
+    ) -> Result<StepPlan<F>, Error> {
         let right = match next {
             Some(next) => next.filter(|next| next.start == end),
             None => self.vmas.look_at(end),
         };
         let (area, taken) = self.mapped(addr, end, vma, right)?;
-        Ok(Plan::change(area.into(), taken, Work::Nothing).enters(addr..end, true))
+        Ok(StepPlan::change(area.into(), taken, Work::Nothing).enters(addr..end, true))
     }
 
     /// Whether the limits allow a new VMA over `start..end`, in the place of what a `fixed` map
@@ -190,7 +190,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         start: usize,
         end: usize,
         mut vma: Vma<F>,
-        right: Option<Look<'_, F>>,
+        right: Option<VmaRef<'_, F>>,
     ) -> Result<(Area<F>, VmaCounts), Error> {
         let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
         if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
@@ -244,10 +244,10 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     pub fn likely_place(&self, len: usize) -> Result<usize, Error> {
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
         let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(Error::NoSpace)?;
-        Ok(self.place(Wanted { hint: 0, len, pgoff: 0, flags, file: None })?.addr)
+        Ok(self.place(WantedPlace { hint: 0, len, pgoff: 0, flags, file: None })?.addr)
     }
 
-    fn wanted<'f>(&self, request: &'f MapRequest<F>, len: usize) -> Wanted<'f, F> {
+    fn wanted<'f>(&self, request: &'f MapRequest<F>, len: usize) -> WantedPlace<'f, F> {
         let mut flags = request.flags;
         if flags.contains(MapFlags::FIXED_NOREPLACE) {
             flags |= MapFlags::FIXED;
@@ -257,7 +257,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         } else {
             self.round_hint(request.addr)
         };
-        Wanted { hint, len, pgoff: pages(request.offset), flags, file: request.file.as_ref() }
+        WantedPlace { hint, len, pgoff: pages(request.offset), flags, file: request.file.as_ref() }
     }
 
     /// The flags that the request and its file ask for.

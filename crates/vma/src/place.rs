@@ -8,13 +8,13 @@
 //! does the wait end.
 
 use crate::{
-    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, host::Host, space::Writer, tree::Look,
+    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, host::Host, space::Writer, tree::VmaRef,
     vma::PAGE_SHIFT,
 };
 
 // Not derived, because a derive would require `F: Copy`.
-impl<F> Copy for Wanted<'_, F> {}
-impl<F> Clone for Wanted<'_, F> {
+impl<F> Copy for WantedPlace<'_, F> {}
+impl<F> Clone for WantedPlace<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
@@ -26,7 +26,7 @@ pub(crate) const HUGE: usize = 2 << 20;
 const DEFAULT_WINDOW: usize = 0x7fff_ffff_f000;
 
 /// The parameters of a search for an address.
-pub(crate) struct Wanted<'f, F> {
+pub(crate) struct WantedPlace<'f, F> {
     /// The requested address; 0 for none.
     pub(crate) hint: usize,
     /// Bytes, a multiple of the page size.
@@ -43,7 +43,7 @@ pub(crate) struct Found<'a, F> {
     pub(crate) addr: usize,
     /// The first VMA that ends above the end of the place, or that there is none; the outer `None`
     /// if the search has not looked.
-    pub(crate) next: Option<Option<Look<'a, F>>>,
+    pub(crate) next: Option<Option<VmaRef<'a, F>>>,
 }
 
 impl<F> Found<'_, F> {
@@ -55,7 +55,7 @@ impl<F> Found<'_, F> {
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
     /// stack and for each range that waits in the way.
-    pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {
+    pub(crate) fn place(&self, wanted: WantedPlace<'_, F>) -> Result<Found<'_, F>, Error> {
         if wanted.len > self.vmas.profile.task_size {
             return Err(Error::NoSpace);
         }
@@ -70,7 +70,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
                 && wanted.hint == 0
                 && wanted.len.is_multiple_of(HUGE) =>
             {
-                Found::at(self.place_huge(Wanted { pgoff: 0, ..wanted })?)
+                Found::at(self.place_huge(WantedPlace { pgoff: 0, ..wanted })?)
             }
             None => self.search(wanted, PAGE_SIZE)?,
         };
@@ -85,16 +85,16 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
 
     /// Aligns the map so that the file's huge pages lie at huge page boundaries, if the map
     /// contains one and there is room.
-    fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+    fn place_huge(&self, wanted: WantedPlace<'_, F>) -> Result<usize, Error> {
         self.try_huge(wanted).map_or_else(|| Ok(self.search(wanted, PAGE_SIZE)?.addr), Ok)
     }
 
     /// Places a map as tmpfs does: first as for single pages. If huge pages would not be aligned
     /// there, it searches for almost one huge page more and uses the first aligned address in that
     /// gap.
-    fn place_huge_if_room(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+    fn place_huge_if_room(&self, wanted: WantedPlace<'_, F>) -> Result<usize, Error> {
         let found = self.search(wanted, PAGE_SIZE)?.addr;
-        let Wanted { hint, len, pgoff, .. } = wanted;
+        let WantedPlace { hint, len, pgoff, .. } = wanted;
         let within = pgoff.wrapping_mul(PAGE_SIZE) & (HUGE - 1);
         let holds_none = len < HUGE || (within != 0 && within + len < 2 * HUGE);
         // A free hint is kept, and so is a fixed address.
@@ -102,7 +102,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             return Ok(found);
         }
         let Some(padded) = len.checked_add(HUGE - PAGE_SIZE) else { return Ok(found) };
-        let padded = Wanted { len: padded, pgoff: 0, ..wanted };
+        let padded = WantedPlace { len: padded, pgoff: 0, ..wanted };
         let Ok(Found { addr: start, .. }) = self.search(padded, PAGE_SIZE) else {
             return Ok(found);
         };
@@ -110,7 +110,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         Ok(if moved > self.vmas.profile.task_size - len { found } else { moved })
     }
 
-    fn try_huge(&self, wanted: Wanted<'_, F>) -> Option<usize> {
+    fn try_huge(&self, wanted: WantedPlace<'_, F>) -> Option<usize> {
         let offset = wanted.pgoff.checked_mul(PAGE_SIZE)?;
         let end = offset.checked_add(wanted.len)?;
         let first_huge = offset.checked_next_multiple_of(HUGE)?;
@@ -119,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         }
         let padded = wanted.len.checked_add(HUGE)?;
         offset.checked_add(padded)?;
-        let found = self.search(Wanted { len: padded, ..wanted }, PAGE_SIZE).ok()?.addr;
+        let found = self.search(WantedPlace { len: padded, ..wanted }, PAGE_SIZE).ok()?.addr;
         if found == wanted.hint {
             return Some(found);
         }
@@ -128,8 +128,8 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         Some(if up == 0 { found + HUGE } else { found + up })
     }
 
-    fn search(&self, wanted: Wanted<'_, F>, align: usize) -> Result<Found<'_, F>, Error> {
-        let Wanted { hint, len, flags, .. } = wanted;
+    fn search(&self, wanted: WantedPlace<'_, F>, align: usize) -> Result<Found<'_, F>, Error> {
+        let WantedPlace { hint, len, flags, .. } = wanted;
         if len > self.vmas.profile.task_size {
             return Err(Error::NoSpace);
         }
@@ -167,7 +167,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     }
 
     /// The start of a VMA, minus the space that stays free below it.
-    fn guarded_start(&self, area: &Look<'_, F>) -> usize {
+    fn guarded_start(&self, area: &VmaRef<'_, F>) -> usize {
         area.start.saturating_sub(area.vma.guard_gap(self.vmas.profile.stack_guard_gap))
     }
 

@@ -5,7 +5,7 @@ use crate::{
     host::Host,
     map::range_end,
     space::Writer,
-    tree::{Look, Middle},
+    tree::{VmaPart, VmaRef},
 };
 
 /// `PROT_GROWSDOWN`: applies from the start of the stack's VMA.
@@ -79,7 +79,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// The contents of a VMA after the change; `None` if nothing changes.
     fn protected(
         &self,
-        look: Look<'_, F>,
+        look: VmaRef<'_, F>,
         prot: u32,
         pkey: Option<u8>,
     ) -> Result<Option<Vma<F>>, Error> {
@@ -110,7 +110,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Changes the part of a VMA between `start` and `end`. Returns where to continue.
     fn protect_one(
         &mut self,
-        middle: Middle,
+        middle: VmaPart,
         start: usize,
         end: usize,
         change: Option<Vma<F>>,

@@ -4,15 +4,15 @@
 //! first. Anonymous memory that was never written takes the offset of its new address. All other
 //! memory keeps its offset, so that its pages are found.
 
-use crate::anon::Slot;
+use crate::anon::AnonSlot;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
     host::{Host, Work},
-    place::{Wanted, pages},
-    plan::{Plan, Stores},
+    place::{WantedPlace, pages},
+    plan::{StepPlan, StepStores},
     space::Writer,
-    tree::Change,
-    tree::Look,
+    tree::TreeWrite,
+    tree::VmaRef,
     vma::{page_align, page_align_wrapping},
 };
 
@@ -128,7 +128,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let mut first = true;
         // A moved VMA may have merged with its source and reach below `at`. The search still ends
         // at the end of the range.
-        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(VmaRef::keep) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
@@ -242,11 +242,12 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             let right = self.vmas.look_at(new_end);
             // Linux does not ask here whether the VMA came by a fork (rule 12).
             let anon = area.vma.anon.get().not_inherited();
-            let new = anon.map(|anon| Vma { anon: Slot::filled(anon), ..Vma::clone(&area.vma) });
+            let new =
+                anon.map(|anon| Vma { anon: AnonSlot::filled(anon), ..Vma::clone(&area.vma) });
             let new = new.as_ref().unwrap_or(&area.vma);
             let grown = self.merge_new(area.end, new_end, new, right)?;
             let (grown, taken) = grown.ok_or(Error::WrongKind)?;
-            let plan = Plan::change(grown.into(), taken, Work::Nothing);
+            let plan = StepPlan::change(grown.into(), taken, Work::Nothing);
             self.apply(plan.enters(old_end..new_end, false))?;
             if locked {
                 self.populate(old_end, new_end);
@@ -275,7 +276,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if area.vma.flags.contains(VmFlags::MAYSHARE) {
             flags |= MapFlags::SHARED;
         }
-        let wanted = Wanted {
+        let wanted = WantedPlace {
             hint: request.new_addr().unwrap_or(0),
             len: request.new_len,
             pgoff: area.vma.offset_at(request.addr),
@@ -319,22 +320,22 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let (mut new, taken) = self.placed(to, to_end, moved, self.vmas.look_at(to_end))?;
         self.forget_uffd(&mut new)?;
         let left_behind = match request.dont_unmap {
-            Some(_) => Some(Change::from(left_behind(request, &area, &new)?)),
-            None => unmaps.then(|| Change::hole(old, old_end)),
+            Some(_) => Some(TreeWrite::from(left_behind(request, &area, &new)?)),
+            None => unmaps.then(|| TreeWrite::hole(old, old_end)),
         };
         let plan = match left_behind {
             Some(left_behind) => {
                 let accounted = moves.contains(VmFlags::ACCOUNT);
                 let less = if request.dont_unmap.is_some() { 0 } else { request.old_len };
                 let growth = request.new_len.wrapping_sub(less) as isize;
-                Plan {
-                    stores: Stores::Move { new, area, left_behind },
+                StepPlan {
+                    stores: StepStores::Move { new, area, left_behind },
                     work: Work::Move { from: old..old_end, to, stays: false },
                     enters: None,
                     growth: if accounted { growth } else { 0 },
                 }
             }
-            None => Plan::change(new.into(), taken, Work::Nothing),
+            None => StepPlan::change(new.into(), taken, Work::Nothing),
         };
         self.apply(plan.enters(to..to_end, false))?;
         if locked && request.new_len > request.old_len {
@@ -366,7 +367,7 @@ fn left_behind<F: MappedFile>(
     let mut vma = Vma::clone(&old.vma);
     vma.flags -= VmFlags::LOCKED_MASK;
     if emptied {
-        vma.anon = Slot::default();
+        vma.anon = AnonSlot::default();
     }
     Ok(Area { start: old.start, end: old.end, vma: RefCounted::new(vma)? })
 }

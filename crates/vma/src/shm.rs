@@ -4,7 +4,7 @@ use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, VmFlags,
     host::Host,
     space::Writer,
-    tree::Look,
+    tree::VmaRef,
     vma::{PAGE_SHIFT, page_align},
 };
 
@@ -117,7 +117,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;
-        while let Some(area) = self.vmas.at_or_after(at).map(Look::keep) {
+        while let Some(area) = self.vmas.at_or_after(at).map(VmaRef::keep) {
             at = area.end;
             if area.start < addr {
                 continue;

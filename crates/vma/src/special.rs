@@ -7,9 +7,9 @@ use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     host::{Host, Work},
     map::{can_be_mergeable, range_end},
-    plan::Plan,
+    plan::StepPlan,
     space::Writer,
-    tree::Look,
+    tree::VmaRef,
     vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
@@ -79,7 +79,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         self.has_object(&vma)?;
         let area = Area { start, end, vma: RefCounted::new(vma)? };
         let work = Work::replacing(start..end, gone);
-        self.apply(Plan::change(area.into(), gone, work).enters(start..end, true))
+        self.apply(StepPlan::change(area.into(), gone, work).enters(start..end, true))
     }
 
     /// Gives a range the state that another kernel reports after a call that stopped half-way: a
@@ -173,7 +173,9 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             match Work::of_flags(from..to, old, vma.flags) {
                 Work::Nothing => self.vmas.write_known(area.into(), gone)?,
                 // The other kernel has promised the memory.
-                work => self.apply(Plan { growth: 0, ..Plan::change(area.into(), gone, work) })?,
+                work => {
+                    self.apply(StepPlan { growth: 0, ..StepPlan::change(area.into(), gone, work) })?
+                }
             }
             at = to;
         }
@@ -300,7 +302,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             return Ok(());
         }
         let mut at = 0;
-        while let Some(area) = self.vmas.at_or_after(at).map(Look::keep) {
+        while let Some(area) = self.vmas.at_or_after(at).map(VmaRef::keep) {
             at = area.end;
             let on = on && can_be_mergeable(area.vma.flags);
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {

@@ -15,11 +15,11 @@ use crate::{
 
 /// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
 #[derive(Debug, Default)]
-struct Word(AtomicUsize);
+struct LockedWord(AtomicUsize);
 
-impl Word {
+impl LockedWord {
     fn new(value: usize) -> Self {
-        Word(AtomicUsize::new(value))
+        LockedWord(AtomicUsize::new(value))
     }
 
     fn get(&self) -> usize {
@@ -82,32 +82,32 @@ const NO_INHERIT: usize = 2;
 
 /// All of it.
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    start_brk: Word,
-    brk: Word,
-    start_stack: Word,
-    mmap_base: Word,
-    default_flags: Word,
-    merge_any: Word,
-    read_implies_exec: Word,
+pub(crate) struct SpaceState {
+    start_brk: LockedWord,
+    brk: LockedWord,
+    start_stack: LockedWord,
+    mmap_base: LockedWord,
+    default_flags: LockedWord,
+    merge_any: LockedWord,
+    read_implies_exec: LockedWord,
     /// PR_SET_MDWE: the bits of the call.
-    deny_exec: Word,
+    deny_exec: LockedWord,
     /// As [`Pkeys::to_word`].
-    pkeys: Word,
-    vmas: Word,
-    unshared: Word,
-    sizes: [Word; KINDS],
-    limits: [Word; 4],
+    pkeys: LockedWord,
+    vmas: LockedWord,
+    unshared: LockedWord,
+    sizes: [LockedWord; KINDS],
+    limits: [LockedWord; 4],
     /// Faults take numbers without the lock.
     last_anon: AtomicUsize,
     /// The children so far. Faults read it without the lock.
-    forks: Word,
+    forks: LockedWord,
     generation: Generation,
 }
 
-impl State {
+impl SpaceState {
     pub(crate) fn new(layout: Layout) -> Self {
-        let state = State::default();
+        let state = SpaceState::default();
         state.set_layout(layout);
         state
     }
@@ -115,17 +115,17 @@ impl State {
     /// The state of a forked child that shares all VMAs. A new moment begins.
     pub(crate) fn fork(&self) -> Self {
         self.forks.set(self.forks.get() + 1);
-        let child = State {
-            merge_any: Word::new(self.merge_any.get()),
-            read_implies_exec: Word::new(self.read_implies_exec.get()),
-            deny_exec: Word::new(self.inherited_deny_exec()),
-            pkeys: Word::new(self.pkeys.get()),
-            vmas: Word::new(self.vmas.get()),
-            unshared: Word::new(self.unshared.get()),
-            sizes: self.sizes.each_ref().map(|size| Word::new(size.get())),
-            limits: self.limits.each_ref().map(|limit| Word::new(limit.get())),
+        let child = SpaceState {
+            merge_any: LockedWord::new(self.merge_any.get()),
+            read_implies_exec: LockedWord::new(self.read_implies_exec.get()),
+            deny_exec: LockedWord::new(self.inherited_deny_exec()),
+            pkeys: LockedWord::new(self.pkeys.get()),
+            vmas: LockedWord::new(self.vmas.get()),
+            unshared: LockedWord::new(self.unshared.get()),
+            sizes: self.sizes.each_ref().map(|size| LockedWord::new(size.get())),
+            limits: self.limits.each_ref().map(|limit| LockedWord::new(limit.get())),
             generation: self.generation.next(),
-            ..State::new(self.layout())
+            ..SpaceState::new(self.layout())
         };
         child.set_default_flags(self.default_flags() & (VmFlags::NOHUGEPAGE | VmFlags::SOFTDIRTY));
         child
@@ -133,8 +133,8 @@ impl State {
 
     /// The same state, for a tree that shares all VMAs.
     pub(crate) fn duplicate(&self) -> Self {
-        let copy = |word: &Word| Word::new(word.get());
-        State {
+        let copy = |word: &LockedWord| LockedWord::new(word.get());
+        SpaceState {
             start_brk: copy(&self.start_brk),
             brk: copy(&self.brk),
             start_stack: copy(&self.start_stack),

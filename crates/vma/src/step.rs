@@ -1,4 +1,4 @@
-//! Steps: what a call does to the VMAs, and to the pages behind them. [`Step`] has the essay.
+//! Steps: what a call does to the VMAs, and to the pages behind them. [`CallStep`] has the essay.
 
 use core::ops::Range;
 
@@ -7,9 +7,9 @@ use grace::Reclaim;
 use crate::{
     Area, Error, MappedFile, RefCounted, SpaceId, Vma,
     host::{Host, Work},
-    plan::{Plan, Stores},
+    plan::{StepPlan, StepStores},
     space::Writer,
-    tree::{Change, Vmas},
+    tree::{TreeWrite, Vmas},
 };
 
 /// One step of a call.
@@ -48,10 +48,10 @@ use crate::{
 /// given back. If it is dropped between `close` and [`open`](Self::open), because the host panics,
 /// what was busy stays so: its range may still have old pages. It merges with no other VMA, and a
 /// call may unmap or replace it.
-pub struct Step<'s, 'a, F: MappedFile, R: Reclaim> {
+pub struct CallStep<'s, 'a, F: MappedFile, R: Reclaim> {
     vmas: &'s mut Vmas<'a, F, R>,
-    plan: Plan<F>,
-    phase: Phase,
+    plan: StepPlan<F>,
+    phase: StepPhase,
     /// The busy VMAs of a move: the new one, and the old one.
     busy: Option<[RefCounted<Vma<F>>; 2]>,
     /// The whole change is to be stored at the end; so many neighbours join then.
@@ -60,15 +60,15 @@ pub struct Step<'s, 'a, F: MappedFile, R: Reclaim> {
 
 /// How far a step has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StepPhase {
     Planned,
     Held,
     Closed,
 }
 
-impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
-    fn new(vmas: &'s mut Vmas<'a, F, R>, plan: Plan<F>) -> Self {
-        Step { vmas, plan, phase: Phase::Planned, busy: None, left: None }
+impl<'s, 'a, F: MappedFile, R: Reclaim> CallStep<'s, 'a, F, R> {
+    fn new(vmas: &'s mut Vmas<'a, F, R>, plan: StepPlan<F>) -> Self {
+        CallStep { vmas, plan, phase: StepPhase::Planned, busy: None, left: None }
     }
 
     /// The work on pages.
@@ -89,18 +89,18 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
     pub fn hold(&mut self) -> Result<(), Error> {
-        let Step { vmas, plan, busy, phase, .. } = self;
-        if *phase != Phase::Planned {
+        let CallStep { vmas, plan, busy, phase, .. } = self;
+        if *phase != StepPhase::Planned {
             return Ok(());
         }
         match (&plan.stores, &plan.work) {
-            (Stores::Move { new, area, .. }, Work::Move { from, .. }) => {
+            (StepStores::Move { new, area, .. }, Work::Move { from, .. }) => {
                 let [_, old] = busy.insert([vmas.busy(&new.vma)?, vmas.busy(&area.vma)?]);
                 // Those of the worst case, so that nothing fails once pages have moved.
                 vmas.tree.preallocate_writes(6)?;
                 vmas.store(from.start, from.end, old.clone())?;
             }
-            (Stores::Held(areas), work) if work.holds() => {
+            (StepStores::Held(areas), work) if work.holds() => {
                 let held = || areas.iter().flatten();
                 vmas.tree.preallocate_writes(2 * held().count())?;
                 for (done, area) in held().enumerate() {
@@ -113,20 +113,20 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
             }
             _ => {}
         }
-        *phase = Phase::Held;
+        *phase = StepPhase::Held;
         Ok(())
     }
 
     /// Gives back what is held: these VMAs are as they were.
     fn give_back(&mut self) {
-        let Step { vmas, plan, .. } = self;
+        let CallStep { vmas, plan, .. } = self;
         match &plan.stores {
-            Stores::Move { area, .. } => {
+            StepStores::Move { area, .. } => {
                 // One VMA again. The memory for this store was allocated when it was held.
                 let back = vmas.store(area.start, area.end, area.vma.clone());
                 debug_assert!(back.is_ok(), "the memory of the store was allocated before");
             }
-            Stores::Held(areas) if plan.work.holds() => {
+            StepStores::Held(areas) if plan.work.holds() => {
                 areas.iter().flatten().for_each(|area| vmas.put_back(area));
             }
             _ => {}
@@ -142,13 +142,13 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed, and it may be tried again.
     pub fn close(&mut self, apart: bool) -> Result<(), Error> {
-        if self.phase == Phase::Closed {
+        if self.phase == StepPhase::Closed {
             return Ok(());
         }
         self.hold()?;
-        let Step { vmas, plan, busy, left, .. } = self;
+        let CallStep { vmas, plan, busy, left, .. } = self;
         match &mut plan.stores {
-            Stores::One(change, more) => {
+            StepStores::One(change, more) => {
                 let whole = change.start..change.end;
                 let first = match (&change.vma, &plan.work) {
                     (Some(vma), Work::Replace(_)) => Some((whole.clone(), vmas.busy(vma)?)),
@@ -179,7 +179,7 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
                 vmas.state.count_more(*more);
             }
             // It cannot fail: the memory was allocated when the source was held.
-            Stores::Move { new, .. } => {
+            StepStores::Move { new, .. } => {
                 let (Some([busy_new, busy_old]), Work::Move { from, .. }) =
                     (busy.take(), &plan.work)
                 else {
@@ -192,9 +192,9 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
                 }
             }
             // A new end has no work on pages: it is stored at once.
-            Stores::End { .. } | Stores::Held(_) => {}
+            StepStores::End { .. } | StepStores::Held(_) => {}
         }
-        self.phase = Phase::Closed;
+        self.phase = StepPhase::Closed;
         Ok(())
     }
 
@@ -211,8 +211,8 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
         part: Range<usize>,
         work: impl FnOnce(&Vma<F>) -> T,
     ) -> Result<T, Error> {
-        let Step { vmas, plan, .. } = self;
-        let (Stores::Held([Some(area), _]), Work::Advise { .. }) = (&plan.stores, &plan.work)
+        let CallStep { vmas, plan, .. } = self;
+        let (StepStores::Held([Some(area), _]), Work::Advise { .. }) = (&plan.stores, &plan.work)
         else {
             return Err(Error::WrongKind);
         };
@@ -231,16 +231,16 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
     /// Opens the range, when its pages are as its VMAs have them. The memory of all stores was
     /// allocated before the first, so they do not fail. Does nothing if the range is not closed.
     pub fn open(mut self) {
-        if self.phase != Phase::Closed {
+        if self.phase != StepPhase::Closed {
             return;
         }
-        if matches!(self.plan.stores, Stores::Held(_)) {
+        if matches!(self.plan.stores, StepStores::Held(_)) {
             return self.give_back();
         }
-        let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
-        let Step { vmas, plan, left, .. } = &mut self;
+        let stores = core::mem::replace(&mut self.plan.stores, StepStores::Held([None, None]));
+        let CallStep { vmas, plan, left, .. } = &mut self;
         match stores {
-            Stores::One(change, _) => {
+            StepStores::One(change, _) => {
                 let (Some(neighbours), Some(vma)) = (*left, change.vma) else { return };
                 let range = change.start..change.end;
                 match vmas.put(range, Some(vma.clone())) {
@@ -250,11 +250,11 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
                     Err(error) => debug_assert!(neighbours > 0, "{error}"),
                 }
             }
-            Stores::Move { new, left_behind, .. } => {
+            StepStores::Move { new, left_behind, .. } => {
                 let opened = vmas.open_move(new, left_behind, &plan.work);
                 debug_assert!(opened.is_ok(), "the memory of all stores was allocated before");
             }
-            Stores::End { .. } | Stores::Held(_) => {}
+            StepStores::End { .. } | StepStores::Held(_) => {}
         }
     }
 
@@ -263,20 +263,20 @@ impl<'s, 'a, F: MappedFile, R: Reclaim> Step<'s, 'a, F, R> {
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
     pub fn store(mut self) -> Result<(), Error> {
-        if self.phase != Phase::Planned {
+        if self.phase != StepPhase::Planned {
             self.close(false)?;
             self.open();
             return Ok(());
         }
-        let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
+        let stores = core::mem::replace(&mut self.plan.stores, StepStores::Held([None, None]));
         self.vmas.store_all(stores)
     }
 }
 
-impl<F: MappedFile, R: Reclaim> Drop for Step<'_, '_, F, R> {
+impl<F: MappedFile, R: Reclaim> Drop for CallStep<'_, '_, F, R> {
     #[inline]
     fn drop(&mut self) {
-        if self.phase == Phase::Held {
+        if self.phase == StepPhase::Held {
             self.give_back();
         }
     }
@@ -304,24 +304,24 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
 
     /// All stores of a step without work on pages.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    fn store_all(&mut self, stores: Stores<F>) -> Result<(), Error> {
+    fn store_all(&mut self, stores: StepStores<F>) -> Result<(), Error> {
         match stores {
-            Stores::One(change, more) => {
+            StepStores::One(change, more) => {
                 self.put(change.start..change.end, change.vma)?;
                 self.state.count_more(more);
                 Ok(())
             }
-            Stores::End { start, end, more } => {
+            StepStores::End { start, end, more } => {
                 self.tree.set_end(start, end - 1)?;
                 self.state.count_more(more);
                 Ok(())
             }
-            Stores::Move { new, left_behind, .. } => {
+            StepStores::Move { new, left_behind, .. } => {
                 self.tree.preallocate_writes(2)?;
                 self.store(new.start, new.end, new.vma)?;
                 self.write(left_behind)
             }
-            Stores::Held(_) => Ok(()),
+            StepStores::Held(_) => Ok(()),
         }
     }
 
@@ -329,7 +329,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
     fn open_move(
         &mut self,
         new: Area<F>,
-        left_behind: Change<F>,
+        left_behind: TreeWrite<F>,
         work: &Work,
     ) -> Result<(), Error> {
         let Work::Move { from, .. } = work else { return Ok(()) };
@@ -358,17 +358,17 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// Applies a step. One without work on pages is a store, once the host has admitted it;
     /// inlined, so that its plan is never in memory.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
+    pub(crate) fn apply(&mut self, plan: StepPlan<F>) -> Result<(), Error> {
         let Writer { vmas, host } = self;
         if cfg!(debug_assertions)
-            && let Stores::One(change, more) = &plan.stores
+            && let StepStores::One(change, more) = &plan.stores
         {
             vmas.check_known(change, *more);
         }
         host.admit(SpaceId::new(vmas.state), plan.growth, plan.enters.as_ref(), plan.vma())?;
         match plan.work {
             Work::Nothing => vmas.store_all(plan.stores),
-            _ => host.apply(Step::new(vmas, plan)),
+            _ => host.apply(CallStep::new(vmas, plan)),
         }
     }
 }

@@ -4,9 +4,9 @@ use crate::{
     Error, Layout, MappedFile, VmFlags,
     host::{Host, Work},
     pkey::Pkeys,
-    plan::Plan,
+    plan::StepPlan,
     space::Writer,
-    tree::{Change, Look, Overlap},
+    tree::{Overlap, TreeWrite, VmaRef},
     vma::page_align,
 };
 
@@ -33,7 +33,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             Overlap { touched: false, .. } => Work::Nothing,
             Overlap { objects, .. } => Work::Unmap { range: addr..end, may_wait: !objects },
         };
-        self.apply(Plan::change(Change::hole(addr, end), overlap.gone, work))
+        self.apply(StepPlan::change(TreeWrite::hole(addr, end), overlap.gone, work))
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
@@ -57,7 +57,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             true => Work::Unmap { range: start..end, may_wait: false },
             false => Work::Nothing,
         };
-        self.apply(Plan::change(Change::hole(start, end), overlap.gone, work))
+        self.apply(StepPlan::change(TreeWrite::hole(start, end), overlap.gone, work))
     }
 
     /// Unmaps a range, sealed or not.
@@ -67,7 +67,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             self.vmas.own_anon(start)?;
         }
         let work = Work::Unmap { range: start..end, may_wait: false };
-        self.apply(Plan::change(Change::hole(start, end), gone, work))
+        self.apply(StepPlan::change(TreeWrite::hole(start, end), gone, work))
     }
 
     /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.
@@ -87,13 +87,13 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if !overlap.sealed {
             return Ok(overlap);
         }
-        if let Some(first) = self.vmas.part(start, end).map(Look::keep)
+        if let Some(first) = self.vmas.part(start, end).map(VmaRef::keep)
             && first.start < start
             && !first.vma.flags.contains(VmFlags::SEALED)
         {
             self.room_for(1)?;
             self.vmas.own_anon(start)?;
-            let first = self.vmas.part(start, end).map(Look::keep).ok_or(Error::Unmapped)?;
+            let first = self.vmas.part(start, end).map(VmaRef::keep).ok_or(Error::Unmapped)?;
             // Both parts stay this object.
             first.vma.anon.close();
             self.vmas.store(first.start, start, first.vma)?;

@@ -8,7 +8,7 @@
 
 use alloc::sync::Arc;
 
-use crate::{VmFlags, anon::Slot, anon::Touched};
+use crate::{VmFlags, anon::AnonSlot, anon::TouchMark};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -45,7 +45,7 @@ pub struct Vma<F> {
     pub file: Option<F>,
     /// Offset in pages minus address in pages, wrapping. It stays the same when a VMA is split.
     pub(crate) slide: usize,
-    pub(crate) anon: Slot,
+    pub(crate) anon: AnonSlot,
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
@@ -60,7 +60,7 @@ impl<F> Vma<F> {
             flags,
             file: None,
             slide: 0,
-            anon: Slot::default(),
+            anon: AnonSlot::default(),
             policy: None,
             uffd: None,
             name: None,
@@ -102,7 +102,7 @@ impl<F> Vma<F> {
     /// A mark without need makes munmap look at page tables without need.
     #[inline]
     #[must_use]
-    pub fn mark_touched(&self) -> Touched {
+    pub fn mark_touched(&self) -> TouchMark {
         self.anon.touch()
     }
 

@@ -6,7 +6,7 @@ use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma,
     host::{Host, Work},
     map::range_end,
-    plan::Plan,
+    plan::StepPlan,
     space::Writer,
 };
 
@@ -125,7 +125,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         }
         let target = (target.start != source.start).then_some(target);
         let work = Work::Move { from, to, stays: true };
-        self.apply(Plan::work(work, [Some(source), target]))
+        self.apply(StepPlan::work(work, [Some(source), target]))
     }
 
     /// mremap unregisters a VMA that it moves, and the area that it joins, unless the userfaultfd

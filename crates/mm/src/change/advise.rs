@@ -1,7 +1,7 @@
 //! madvise(2): what an advice does to the pages.
 //!
 //! `vma` changes the flags of VMAs. The work on pages has two parts: that of the call's step, under
-//! the mmap lock ([`Hook::advise`]), and what may wait, such as bringing pages in, with nothing
+//! the mmap lock ([`PageHost::advise`]), and what may wait, such as bringing pages in, with nothing
 //! held ([`AddressSpace::madvise_announced`]).
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use vma::{Advice, PAGE_SIZE, VmFlags, Vma};
 use crate::{
     Access, AddressSpace, Backing, Error, ObjectError,
     change::calls::pages_of,
-    change::hook::{Hook, PageWork, virt},
+    change::hook::{PageHost, TableWork, virt},
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -115,7 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// What an advice does to the pages of a part of one VMA, as the VMA is now.
     pub(super) fn advise(
         &mut self,
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 // Guard pages stay, also in tables that a fork shares.
                 let guard = self.core.guard_frame.get();
-                let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
+                let work = if guard.is_some() { TableWork::Protect } else { TableWork::Empty };
                 self.prepare(range.clone(), work)?;
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
                 self.remove_but(range, guard, marks);

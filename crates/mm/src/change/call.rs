@@ -8,22 +8,22 @@ use machine::Machine;
 use paging::Format;
 
 use crate::{
-    change::deferred::Over,
-    change::hook::Hook,
-    space::{Calls, Right},
+    change::deferred::EndedWait,
+    change::hook::PageHost,
+    space::{Calls, MmapLock},
 };
 
 /// A call under way.
-pub(crate) struct Call<'a, M: Machine, F: Format, G: Concurrent> {
-    pub(crate) hook: Hook<'a, M, F, G>,
-    pub(crate) over: Option<Over<M, F, G>>,
-    /// The bytes that the VMAs of the space need more than before ([`Counted`]).
+pub(crate) struct CallUnderWay<'a, M: Machine, F: Format, G: Concurrent> {
+    pub(crate) hook: PageHost<'a, M, F, G>,
+    pub(crate) over: Option<EndedWait<M, F, G>>,
+    /// The bytes that the VMAs of the space need more than before ([`CountedWriter`]).
     pub(crate) added: Cell<isize>,
 }
 
-impl<'a, M: Machine, F: Format, G: Concurrent> Call<'a, M, F, G> {
-    pub(crate) fn new(hook: Hook<'a, M, F, G>) -> Self {
-        Call { hook, over: None, added: Cell::new(0) }
+impl<'a, M: Machine, F: Format, G: Concurrent> CallUnderWay<'a, M, F, G> {
+    pub(crate) fn new(hook: PageHost<'a, M, F, G>) -> Self {
+        CallUnderWay { hook, over: None, added: Cell::new(0) }
     }
 
     /// The call has released the mmap lock.
@@ -35,33 +35,33 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Call<'a, M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Drop for Call<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for CallUnderWay<'_, M, F, G> {
     fn drop(&mut self) {
         self.settle();
     }
 }
 
 /// The writer of a call. When it is dropped, it says what the call has added.
-pub(crate) struct Counted<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> {
+pub(crate) struct CountedWriter<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> {
     pub(crate) writer: Calls<'w, 'h, 'a, M, F, G>,
     before: usize,
     added: &'c Cell<isize>,
 }
 
-impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> Counted<'w, 'h, 'a, 'c, M, F, G> {
+impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> CountedWriter<'w, 'h, 'a, 'c, M, F, G> {
     /// Inlined, because a writer is large: it is made in its place and not moved there.
     #[inline(always)]
     pub(crate) fn new(
-        right: Right<'w, M, G>,
-        host: &'h mut Hook<'a, M, F, G>,
+        right: MmapLock<'w, M, G>,
+        host: &'h mut PageHost<'a, M, F, G>,
         added: &'c Cell<isize>,
     ) -> Self {
         let before = right.accounted();
-        Counted { writer: right.writer(host), before, added }
+        CountedWriter { writer: right.writer(host), before, added }
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Drop for Counted<'_, '_, '_, '_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for CountedWriter<'_, '_, '_, '_, M, F, G> {
     fn drop(&mut self) {
         self.added.set(self.writer.sizes().accounted.wrapping_sub(self.before) as isize);
     }

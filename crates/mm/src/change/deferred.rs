@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What waits for one grace period.
-pub(crate) struct Bag<M: Machine, F: Format, G: Concurrent> {
+pub(crate) struct WaitList<M: Machine, F: Format, G: Concurrent> {
     pub(crate) period: u64,
     /// Each with the reference of the entry that led there.
     pub(crate) frames: Vec<Frame>,
@@ -30,10 +30,10 @@ pub(crate) struct Bag<M: Machine, F: Format, G: Concurrent> {
     pub(crate) flush: DeferredFlush<M, F, G>,
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Bag<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> WaitList<M, F, G> {
     pub(crate) fn new(tables: &PageTables<M, F, G>, period: u64) -> Self {
         let (frames, ranges) = (Vec::new(), Ranges::new());
-        Bag { period, frames, pages: 0, ranges, flush: tables.deferred_flush() }
+        WaitList { period, frames, pages: 0, ranges, flush: tables.deferred_flush() }
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -51,9 +51,11 @@ impl<M: Machine, F: Format, G: Concurrent> Bag<M, F, G> {
 /// What waited for periods that have ended, to be [given back](Self::give_back) without the write
 /// right.
 #[must_use = "the frames leak"]
-pub(crate) struct Over<M: Machine, F: Format, G: Concurrent>(pub(crate) [Option<Bag<M, F, G>>; 2]);
+pub(crate) struct EndedWait<M: Machine, F: Format, G: Concurrent>(
+    pub(crate) [Option<WaitList<M, F, G>>; 2],
+);
 
-impl<M: Machine, F: Format, G: Concurrent> Over<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> EndedWait<M, F, G> {
     /// Gives the frames and tables back. Returns the pages.
     pub(crate) fn give_back(self, tables: &PageTables<M, F, G>) -> usize {
         let mut pages = 0;
@@ -71,15 +73,15 @@ impl<M: Machine, F: Format, G: Concurrent> Over<M, F, G> {
 }
 
 /// What waits: in two lists, of which the older one gets nothing more.
-pub(crate) struct Bags<M: Machine, F: Format, G: Concurrent> {
+pub(crate) struct WaitLists<M: Machine, F: Format, G: Concurrent> {
     /// What waited before, and may have empty tables.
     pub(crate) idle: Ranges,
-    pub(crate) old: Option<Bag<M, F, G>>,
-    pub(crate) new: Option<Bag<M, F, G>>,
+    pub(crate) old: Option<WaitList<M, F, G>>,
+    pub(crate) new: Option<WaitList<M, F, G>>,
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bag<M, F, G>> {
+impl<M: Machine, F: Format, G: Concurrent> WaitLists<M, F, G> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitList<M, F, G>> {
         self.old.iter().chain(&self.new)
     }
 
@@ -89,7 +91,7 @@ impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.iter().map(Bag::size).sum()
+        self.iter().map(WaitList::size).sum()
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -106,11 +108,11 @@ impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
         tables: &PageTables<M, F, G>,
         period: u64,
         frames: usize,
-    ) -> Option<&mut Bag<M, F, G>> {
+    ) -> Option<&mut WaitList<M, F, G>> {
         if self.old.is_none() && self.new.as_ref().is_some_and(|new| new.period < period) {
             self.old = self.new.take();
         }
-        let bag = self.new.get_or_insert_with(|| Bag::new(tables, period));
+        let bag = self.new.get_or_insert_with(|| WaitList::new(tables, period));
         bag.period = bag.period.max(period);
         bag.frames.try_reserve(frames).ok()?;
         bag.ranges.reserve().then_some(bag)

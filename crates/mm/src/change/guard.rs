@@ -17,8 +17,8 @@ use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, FaultError,
-    change::gather::{Cut, Sweep, flush_and_release},
-    change::hook::{Hook, PageWork, no_memory},
+    change::gather::{CutPage, SweptPages, flush_and_release},
+    change::hook::{PageHost, TableWork, no_memory},
     monitor::track::{POISON, WP, is_poison},
     monitor::wp_unpopulated::is_mark,
 };
@@ -34,7 +34,7 @@ pub(crate) fn is_guard(page: &Mapping, guard: Frame) -> bool {
     page.frame == guard && page.attrs.soft & (WP | POISON) == 0
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Replaces the pages of a range by guard pages. If memory runs out, a part has become guards.
     /// With `marks`, pages of an object keep their marks until then: a fault that comes first finds
     /// them.
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     ) -> Result<(), vma::Error> {
         self.core.guard_frame.make().map_err(|_| vma::Error::OutOfMemory)?;
         let Some(guard) = self.core.guard_frame.get() else { return Err(vma::Error::OutOfMemory) };
-        self.prepare(range.clone(), PageWork::Protect)?;
+        self.prepare(range.clone(), TableWork::Protect)?;
         self.remove_but(range.clone(), Some(guard), marks);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
@@ -90,13 +90,13 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Removes the guard pages of a range. Other pages stay.
     pub(super) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
         let Some(guard) = self.core.guard_frame.get() else { return Ok(()) };
-        self.prepare(range.clone(), PageWork::Protect)?;
+        self.prepare(range.clone(), TableWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.
         let change = |page: &Mapping| match is_guard(page, guard) {
             true => SweepChange::Clear,
             false => SweepChange::Keep,
         };
-        let swept = self.core.sweep(Sweep::Own, range, Cut::IsLater, change);
+        let swept = self.core.sweep(SweptPages::Own, range, CutPage::IsLater, change);
         self.note(swept);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The one door of calls: each step that a call of [`vma::Writer`] plans is applied here.
 //!
 //! [`Host::apply`] shows the way of every step: what it needs is promised and prepared, its range
-//! is closed, its pages change with one flush, its range opens. [`vma::Step`] says why in this
+//! is closed, its pages change with one flush, its range opens. [`vma::CallStep`] says why in this
 //! order.
 
 use alloc::vec::Vec;
@@ -11,11 +11,11 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Format, Mapping, Reserve, SweepChange};
-use vma::{Advice, Enters, Host, SpaceId, Step, VmFlags, Vma, Work};
+use vma::{Advice, CallStep, EnteredRange, Host, SpaceId, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error, MemoryPages,
-    change::gather::{Clears, Cut, Sweep},
+    change::gather::{CutPage, SweptPages, TakenPages},
     change::guard::is_guard,
     change::moving::Moving,
     fault::rights,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The pages behind the VMAs of a call: the host of its [`Calls`](crate::Calls).
-pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
+pub struct PageHost<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: &'a Core<M, F, G>,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
@@ -61,9 +61,9 @@ fn an_empty_range_has_no_addresses() {
     assert_eq!(virt(4096..8192).unwrap().len(), 4096);
 }
 
-impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
+impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
     pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a RefCounted<Family>>) -> Self {
-        Hook {
+        PageHost {
             core,
             promised: Cell::new(0),
             refused: None,
@@ -123,14 +123,14 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
             _ => clear_of_object(page, marks),
         };
-        self.sweep_out(range, false, Clears::Those(clears));
+        self.sweep_out(range, false, TakenPages::Those(clears));
     }
 
     pub(super) fn sweep_out(
         &mut self,
         range: Range<usize>,
         may_wait: bool,
-        clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
+        clears: TakenPages<impl FnMut(&Mapping) -> SweepChange>,
     ) {
         self.count_change();
         self.split_ends(&range);
@@ -178,9 +178,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 
     /// Tables of this space's own, and those for huge pages that the range cuts.
-    fn prepare_tables(&mut self, range: VirtRange, work: PageWork) -> Result<(), vma::Error> {
+    fn prepare_tables(&mut self, range: VirtRange, work: TableWork) -> Result<(), vma::Error> {
         match work {
-            PageWork::Empty => self.core.tables.unshare_ends(range),
+            TableWork::Empty => self.core.tables.unshare_ends(range),
             _ => self.core.tables.unshare(range),
         }
         .map_err(no_memory)?;
@@ -192,11 +192,11 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 }
 
 /// All pages of a range.
-pub(crate) const ALL: Clears<fn(&Mapping) -> SweepChange> = Clears::All;
+pub(crate) const ALL: TakenPages<fn(&Mapping) -> SweepChange> = TakenPages::All;
 
 /// Work on the pages of a range, for which tables are prepared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PageWork {
+pub(crate) enum TableWork {
     /// They go: only the tables at the ends of the range must be this space's own.
     Empty,
     /// They change: all tables must be.
@@ -209,7 +209,7 @@ pub(super) fn no_memory(error: paging::Error) -> vma::Error {
     vma::Error::OutOfMemory
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for PageHost<'_, M, F, G> {
     const MARKS_TOUCHED: bool = true;
 
     /// Memory is promised, an object knows of its map, and nothing waits in the range.
@@ -218,7 +218,7 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         &mut self,
         space: SpaceId,
         growth: isize,
-        enters: Option<&Enters>,
+        enters: Option<&EnteredRange>,
         vma: Option<&Vma<Backing<M>>>,
     ) -> Result<(), vma::Error> {
         self.refused = None;
@@ -238,7 +238,7 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         Ok(())
     }
 
-    fn apply(&mut self, mut step: Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+    fn apply(&mut self, mut step: CallStep<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
         step.hold()?;
         self.prepare_work(step.work())?;
         // Until its rights have changed, a first touch in a neighbour brings in no huge page that
@@ -267,14 +267,14 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Prepares all memory that the work may need.
     fn prepare_work(&mut self, work: &Work) -> Result<(), vma::Error> {
         match work {
             Work::Unmap { range, .. } | Work::Replace(range) => {
-                self.prepare(range.clone(), PageWork::Empty)
+                self.prepare(range.clone(), TableWork::Empty)
             }
-            Work::Protect { range, .. } => self.prepare(range.clone(), PageWork::Protect),
+            Work::Protect { range, .. } => self.prepare(range.clone(), TableWork::Protect),
             Work::Move { from, to, stays } => self.prepare_move(from, *to, *stays),
             // An advice prepares part by part.
             Work::Nothing | Work::Advise { .. } => Ok(()),
@@ -282,7 +282,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     /// Changes the pages, and flushes. Only an advice may fail.
-    fn carry_out(&mut self, step: &mut Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+    fn carry_out(&mut self, step: &mut CallStep<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
         match (step.work(), step.vma()) {
             (Work::Advise { range, advice: Advice::Collapse }, Some(_)) => {
                 let range = range.clone();
@@ -321,7 +321,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     pub(crate) fn prepare(
         &mut self,
         range: Range<usize>,
-        work: PageWork,
+        work: TableWork,
     ) -> Result<(), vma::Error> {
         let Some(range) = virt(range) else { return Ok(()) };
         match self.prepare_tables(range, work) {
@@ -390,7 +390,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             // A page that is not exclusive stays read-only: its first write must fault.
             false => SweepChange::Set(rights::attrs_kept::<M, F>(now, page.attrs)),
         };
-        let swept = self.core.sweep(Sweep::Own, range, Cut::Fails, change);
+        let swept = self.core.sweep(SweptPages::Own, range, CutPage::Fails, change);
         self.note(swept);
     }
 }

@@ -15,15 +15,16 @@
 //! madvise, mremap of several VMAs) makes one after the other. Each step goes this way:
 //!
 //! ```text
-//! plan     vma                 may the call be made, which VMAs follow, what happens to pages
-//! admit    Hook::admit         memory is promised, an object learns of its map, nothing waits
-//! hold     vma::Step::hold     what a move must find unchanged is busy
-//! prepare  Hook::prepare_work  tables of the space's own, and those for huge pages that are cut
-//! close    vma::Step::close    a hole, other rights, or a busy VMA where another map comes
-//! pages    Hook::carry_out     faults that have looked before look again (`count_change`); then a
-//!                              sweep of the tables: its gathers flush, and give the frames back
-//! open     vma::Step::open     the new VMA without the busy mark, joined with its neighbours
-//! after    Call::settle        the mmap lock is gone: promises, and periods that have ended
+//! plan     vma                         may the call be made, which VMAs follow, what happens to pages
+//! admit    PageHost::admit             memory is promised, an object learns of its map, nothing waits
+//! hold     vma::CallStep::hold         what a move must find unchanged is busy
+//! prepare  PageHost::prepare_work      tables of its own, and those for huge pages that are cut
+//! close    vma::CallStep::close        a hole, other rights, or a busy VMA for another map
+//! pages    PageHost::carry_out         faults that have looked before look again
+//!                                      (`count_change`); then a sweep of the tables: its gathers
+//!                                      flush, and give the frames back
+//! open     vma::CallStep::open         the new VMA without the busy mark, joined with neighbours
+//! after    CallUnderWay::settle        without the mmap lock: promises, periods that have ended
 //! ```
 //!
 //! Nothing fails once `close` has stored, but an advice. So any other step that fails has changed

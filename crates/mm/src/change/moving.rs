@@ -12,7 +12,7 @@ use machine::{Machine, PageSize, VirtAddr};
 use paging::{Attrs, Format, Mapping, Relocation, SweepChange};
 
 use crate::{
-    change::hook::{Hook, no_memory, virt},
+    change::hook::{PageHost, no_memory, virt},
     fault::huge::{HUGE, huge_around},
     monitor::track::CLEAN,
 };
@@ -31,7 +31,7 @@ impl<M: Machine, F: Format, G: Concurrent> Moving<'_, M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Whether UFFDIO_MOVE leaves absent pages absent.
     pub(crate) fn allows_holes(&self) -> bool {
         self.moving.allow_holes

@@ -45,7 +45,8 @@
 //!
 //! While an unlinked table waits, another one may be linked in its place. A CPU that still reaches
 //! the old one finds it empty, and its fault drops the way there
-//! ([`Outcome::Spurious`](crate::Outcome::Spurious)). So the addresses of tables need not wait.
+//! ([`FaultOutcome::Spurious`](crate::FaultOutcome::Spurious)). So the addresses of tables need not
+//! wait.
 //!
 //! # Cost
 //! A munmap: a fence and a load for the number of the period, an uncontended lock, a search in the
@@ -71,7 +72,7 @@ use crate::AddressSpace;
 use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
     UnmapPolicy,
-    change::deferred::{Bag, Bags, Over, unlink_empty},
+    change::deferred::{EndedWait, WaitList, WaitLists, unlink_empty},
     change::gather::{Gather, release},
     change::hook::virt,
     change::ranges::Ranges,
@@ -91,14 +92,14 @@ pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     /// The pages and tables that wait; 0 if nothing does.
     pages: AtomicUsize,
     /// Hardly ever waited for: its holder has the mmap lock, or reads a number.
-    bags: SpinMutex<Bags<M, F, G>>,
+    bags: SpinMutex<WaitLists<M, F, G>>,
 }
 
 // Relaxed, for `on`, `has_kept` and `pages` everywhere: the mmap lock orders the accesses of its
 // holders, and others only read a number.
 impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     pub(crate) fn new() -> Self {
-        let bags = SpinMutex::new(Bags { idle: Ranges::new(), old: None, new: None });
+        let bags = SpinMutex::new(WaitLists { idle: Ranges::new(), old: None, new: None });
         let (on, has_kept) = (AtomicBool::new(false), AtomicBool::new(false));
         Waiting { periods: Once::new(), on, has_kept, pages: AtomicUsize::new(0), bags }
     }
@@ -157,7 +158,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         newest.map(|bag| bag.period)
     }
 
-    fn with<T>(&self, machine: &impl Step, work: impl FnOnce(&mut Bags<M, F, G>) -> T) -> T {
+    fn with<T>(&self, machine: &impl Step, work: impl FnOnce(&mut WaitLists<M, F, G>) -> T) -> T {
         let mut bags = lock(machine, &self.bags);
         let done = work(&mut bags);
         self.pages.store(bags.size(), Ordering::Relaxed);
@@ -203,13 +204,13 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
 
     /// Takes what waits for periods that have ended. Its addresses are free from now on.
     #[inline]
-    pub(crate) fn take_over(&self, tables: &PageTables<M, F, G>) -> Option<Over<M, F, G>> {
+    pub(crate) fn take_over(&self, tables: &PageTables<M, F, G>) -> Option<EndedWait<M, F, G>> {
         if self.pages() == 0 {
             return None;
         }
         let periods = self.periods()?;
         let (over, unused) = self.with(tables.machine(), |bags| {
-            let is_over = |bag: &mut Bag<M, F, G>| periods.is_over(bag.period);
+            let is_over = |bag: &mut WaitList<M, F, G>| periods.is_over(bag.period);
             let mut over = [bags.old.take_if(is_over), bags.new.take_if(is_over)];
             let mut unused = [Ranges::new(), Ranges::new()];
             for (bag, unused) in over.iter_mut().flatten().zip(&mut unused) {
@@ -222,7 +223,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         if any && self.has_kept.load(Ordering::Relaxed) {
             self.unlink_unused(periods, tables, &unused);
         }
-        any.then_some(Over(over))
+        any.then_some(EndedWait(over))
     }
 
     /// Unlinks the empty tables of ranges that have been free for a period, where nothing has
@@ -316,7 +317,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         let mut rest = [const { None }; 2];
         for (bag, place) in old.into_iter().chain(new).zip(&mut rest) {
             pages += bag.size();
-            let Bag { frames, ranges, flush, .. } = bag;
+            let WaitList { frames, ranges, flush, .. } = bag;
             match &mut all {
                 Some(all) => all.join(flush),
                 None => all = Some(flush),

@@ -32,25 +32,25 @@ use vma::Vma;
 
 use crate::{
     AddressSpace, Backing,
-    fault::attempt::{Look, Step},
-    fault::new_frame::Fresh,
+    fault::attempt::{FaultStep, FirstLook},
+    fault::new_frame::NewFrame,
     fault::reference::is_alone,
-    fault::rights::{self, Want},
+    fault::rights::{self, WantedAccess},
     monitor::track::{WP, marked},
     object::HeldPage,
 };
 
 /// What a fault has prepared for the entry.
-pub(crate) struct Prepared<'a, 'm, M: Machine> {
+pub(crate) struct PreparedEntry<'a, 'm, M: Machine> {
     pub(crate) machine: &'a M,
-    pub(crate) fresh: &'a Fresh<'m, M>,
+    pub(crate) fresh: &'a NewFrame<'m, M>,
     /// The page of the VMA's object, if it has one and the entry was absent.
     pub(crate) object: Option<HeldPage<'a, M>>,
     /// Whether a write to a write-protected page is a monitor's to resolve.
     pub(crate) write_protected: bool,
 }
 
-impl<M: Machine> Prepared<'_, '_, M> {
+impl<M: Machine> PreparedEntry<'_, '_, M> {
     /// Whether no other entry leads to the frame.
     fn is_alone(&self, frame: Frame) -> bool {
         is_alone(self.machine, frame)
@@ -60,9 +60,9 @@ impl<M: Machine> Prepared<'_, '_, M> {
     pub(crate) fn needs<B>(
         &self,
         vma: &Vma<B>,
-        want: Want,
+        want: WantedAccess,
         found: Option<Mapping>,
-    ) -> Option<Step> {
+    ) -> Option<FaultStep> {
         match found {
             None => {
                 let copies = want.writes() && vma.is_private();
@@ -79,12 +79,12 @@ impl<M: Machine> Prepared<'_, '_, M> {
         }
     }
 
-    fn needs_copy(&self, of: Frame) -> Option<Step> {
+    fn needs_copy(&self, of: Frame) -> Option<FaultStep> {
         if self.fresh.copy_of(of).is_some() {
             return None;
         }
         let held = self.fresh.want_copy(of);
-        Some(if held { Step::NeedsFrame } else { Step::Again })
+        Some(if held { FaultStep::NeedsFrame } else { FaultStep::Again })
     }
 }
 
@@ -92,10 +92,10 @@ impl<M: Machine> Prepared<'_, '_, M> {
 /// table held. A write makes the page exclusive: the VMA has an anon_vma by now.
 pub(crate) fn decide<M: Machine, F: Format>(
     vma: &Vma<Backing<M>>,
-    want: Want,
+    want: WantedAccess,
     now: Option<Mapping>,
-    prepared: &Prepared<'_, '_, M>,
-) -> (EntryChange, Step) {
+    prepared: &PreparedEntry<'_, '_, M>,
+) -> (EntryChange, FaultStep) {
     let set = |frame, share, step| {
         (EntryChange::Set(frame, rights::attrs_for::<M, F>(vma, share, want)), step)
     };
@@ -104,37 +104,37 @@ pub(crate) fn decide<M: Machine, F: Format>(
         // Another CPU has unmapped a page of anonymous memory: the fault becomes a first touch.
         return match vma.file {
             Some(_) => decide_absent_of_object::<M, F>(vma, want, prepared),
-            None => keep(Step::Again),
+            None => keep(FaultStep::Again),
         };
     };
     let share = page.attrs.share();
     match share {
-        _ if want.is_met(page.attrs) => keep(Step::Spurious),
+        _ if want.is_met(page.attrs) => keep(FaultStep::Spurious),
         _ if !want.writes() => (
             EntryChange::Set(page.frame, rights::attrs_kept::<M, F>(vma, page.attrs)),
-            Step::Mapped,
+            FaultStep::Mapped,
         ),
         // Write-protected since the first look.
-        _ if prepared.write_protected && page.attrs.soft & WP != 0 => keep(Step::Again),
-        Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
-        Share::Flushing => keep(Step::Flushing),
+        _ if prepared.write_protected && page.attrs.soft & WP != 0 => keep(FaultStep::Again),
+        Share::Exclusive | Share::Object => set(page.frame, share, FaultStep::Mapped),
+        Share::Flushing => keep(FaultStep::Flushing),
         Share::CopyOnWrite if !vma.is_private() => match &prepared.object {
             Some(held) if held.frame() == page.frame && held.is_current() => {
                 held.dirtied();
-                set(page.frame, Share::Object, Step::Mapped)
+                set(page.frame, Share::Object, FaultStep::Mapped)
             }
-            _ => keep(Step::Again),
+            _ => keep(FaultStep::Again),
         },
         Share::CopyOnWrite if prepared.is_alone(page.frame) => {
-            set(page.frame, Share::Exclusive, Step::Mapped)
+            set(page.frame, Share::Exclusive, FaultStep::Mapped)
         }
         Share::CopyOnWrite => match prepared.fresh.copy_of(page.frame) {
             Some(copy) => {
                 let attrs = rights::attrs_for::<M, F>(vma, Share::Flushing, want);
-                (EntryChange::Replace(copy, attrs), Step::Replaced(page.frame))
+                (EntryChange::Replace(copy, attrs), FaultStep::Replaced(page.frame))
             }
             // It was exclusive, in a table that is this space's own only now.
-            None => keep(Step::Again),
+            None => keep(FaultStep::Again),
         },
     }
 }
@@ -143,13 +143,13 @@ pub(crate) fn decide<M: Machine, F: Format>(
 /// one gets it for reading, and a copy for writing.
 fn decide_absent_of_object<M: Machine, F: Format>(
     vma: &Vma<Backing<M>>,
-    want: Want,
-    prepared: &Prepared<'_, '_, M>,
-) -> (EntryChange, Step) {
+    want: WantedAccess,
+    prepared: &PreparedEntry<'_, '_, M>,
+) -> (EntryChange, FaultStep) {
     let set = |frame, share, step| {
         (EntryChange::Set(frame, rights::attrs_for::<M, F>(vma, share, want)), step)
     };
-    let again = (EntryChange::Keep, Step::Again);
+    let again = (EntryChange::Keep, FaultStep::Again);
     // The object may have taken the page back since, or the entry was present at the first look.
     let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {
         return again;
@@ -162,10 +162,10 @@ fn decide_absent_of_object<M: Machine, F: Format>(
             }
             let clean = !writes && page.counts_writes();
             let share = if clean { Share::CopyOnWrite } else { Share::Object };
-            set(page.frame(), share, Step::MappedObject)
+            set(page.frame(), share, FaultStep::MappedObject)
         }
-        _ if !want.writes() => set(page.frame(), Share::CopyOnWrite, Step::MappedObject),
-        Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
+        _ if !want.writes() => set(page.frame(), Share::CopyOnWrite, FaultStep::MappedObject),
+        Some(copy) => set(copy, Share::Exclusive, FaultStep::MappedFresh),
         None => again,
     }
 }
@@ -173,8 +173,12 @@ fn decide_absent_of_object<M: Machine, F: Format>(
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
     /// frame any more. If the entry or the VMA has changed since, the fault begins again.
-    pub(super) fn end_replacement(&self, look: &Look<'_, M, G>, new: Option<Frame>) -> Step {
-        let Look { guard, addr, vma, .. } = *look;
+    pub(super) fn end_replacement(
+        &self,
+        look: &FirstLook<'_, M, G>,
+        new: Option<Frame>,
+    ) -> FaultStep {
+        let FirstLook { guard, addr, vma, .. } = *look;
         // SAFETY: the space owns the page. The frame stays.
         let done = unsafe {
             self.core.tables.with_entry(guard, look.page(), |now| match now {
@@ -185,10 +189,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 {
                     self.replaced(vma, now)
                 }
-                _ => (EntryChange::Keep, Step::Again),
+                _ => (EntryChange::Keep, FaultStep::Again),
             })
         };
-        done.map_or(Step::Again, |(step, pending)| {
+        done.map_or(FaultStep::Again, |(step, pending)| {
             pending.flush();
             step
         })
@@ -196,11 +200,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The entry of a page that has replaced another one, after the flush. A monitor may have
     /// write-protected it before: then the fault asks the monitor.
-    pub(crate) fn replaced(&self, vma: &Vma<Backing<M>>, now: Mapping) -> (EntryChange, Step) {
+    pub(crate) fn replaced(&self, vma: &Vma<Backing<M>>, now: Mapping) -> (EntryChange, FaultStep) {
         let attrs = rights::attrs(vma.flags, Share::Exclusive);
         match now.attrs.soft & WP != 0 && self.is_write_protected(vma) {
-            true => (EntryChange::Set(now.frame, marked(attrs, now.attrs.soft)), Step::Again),
-            false => (EntryChange::Set(now.frame, attrs), Step::Mapped),
+            true => (EntryChange::Set(now.frame, marked(attrs, now.attrs.soft)), FaultStep::Again),
+            false => (EntryChange::Set(now.frame, attrs), FaultStep::Mapped),
         }
     }
 }

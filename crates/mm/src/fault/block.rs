@@ -27,10 +27,10 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error, HugePages,
-    fault::attempt::Look,
+    fault::attempt::FirstLook,
     fault::reference::Reference,
     fault::rights,
-    fault::rights::Want,
+    fault::rights::WantedAccess,
     fault::zero::{zero, zero_block},
 };
 
@@ -129,7 +129,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// zeroing, and the locked instruction of its table. The guard is held meanwhile: for 1 MiB,
     /// some 100 µs.
     #[inline]
-    pub(crate) fn fill_block(&self, look: &Look<'_, M, G>) {
+    pub(crate) fn fill_block(&self, look: &FirstLook<'_, M, G>) {
         let orders = self.blocks_of(look.vma);
         if orders != 0 {
             self.fill_largest(look, orders);
@@ -137,7 +137,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     #[cold]
-    fn fill_largest(&self, look: &Look<'_, M, G>, orders: u16) {
+    fn fill_largest(&self, look: &FirstLook<'_, M, G>, orders: u16) {
         let Some(block) = self.absent_block(look, orders, |page| page != look.addr) else {
             return;
         };
@@ -151,7 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// the `wanted` pages.
     fn absent_block(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         orders: u16,
         wanted: impl Fn(usize) -> bool,
     ) -> Option<Range<usize>> {
@@ -169,7 +169,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// Cost: nothing for formats without groups; otherwise a load, if there are no blocks.
     #[inline]
-    pub(crate) fn fill_groups(&self, look: &Look<'_, M, G>, want: Want) -> bool {
+    pub(crate) fn fill_groups(&self, look: &FirstLook<'_, M, G>, want: WantedAccess) -> bool {
         let Some(order) = F::GROUP.map(|size| size.order()) else { return false };
         let orders = self.blocks_of(look.vma) & u16::MAX << order;
         orders != 0 && self.fill_groups_of(look, (orders, order), want).is_some()
@@ -178,9 +178,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     #[cold]
     fn fill_groups_of(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         (orders, order): (u16, u8),
-        want: Want,
+        want: WantedAccess,
     ) -> Option<()> {
         let block = self.absent_block(look, orders, |_| true)?;
         let own = block_around(look.addr, order, &block)?;
@@ -196,10 +196,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// first.
     fn map_group(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         group: &Range<usize>,
         order: u8,
-        want: Want,
+        want: WantedAccess,
     ) -> Option<()> {
         let (machine, at) = (self.core.tables.machine(), VirtAddr::new(group.start as u64));
         let new = Reference::alloc_page(machine, self.core.group(), order).ok()?;
@@ -229,12 +229,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Maps a page of zeros. `None`: memory has run out, or something else came first.
-    fn fill_one(&self, look: &Look<'_, M, G>, page: VirtAddr) -> Option<()> {
+    fn fill_one(&self, look: &FirstLook<'_, M, G>, page: VirtAddr) -> Option<()> {
         let machine = self.core.tables.machine();
         let new = Reference::alloc_page(machine, self.core.group(), 0).ok()?;
         zero(machine, new.frame()).ok()?;
         let (addr, range) = (page.get() as usize, look.range.clone());
-        let look = Look { at: page, addr, range, ..*look };
+        let look = FirstLook { at: page, addr, range, ..*look };
         // SAFETY: as in `first_touch`: the space owns its lower half. The frame is ours until it is
         // mapped, and then the page's.
         let done = unsafe {

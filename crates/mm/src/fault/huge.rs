@@ -36,10 +36,10 @@ use vma::{VmFlags, Vma};
 use crate::{
     AddressSpace, Backing, FaultError,
     change::gather::release,
-    fault::attempt::{Look, Step, refused},
-    fault::new_frame::{Fresh, Huge},
+    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::new_frame::{NewFrame, NewHuge},
     fault::reference::{is_alone, is_counted},
-    fault::rights::{self, Want},
+    fault::rights::{self, WantedAccess},
     monitor::track::WP,
 };
 
@@ -113,7 +113,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// As [`is_current`](Self::is_current), for a part of the VMA.
-    pub(crate) fn is_current_in(&self, look: &Look<'_, M, G>, part: &Range<usize>) -> bool {
+    pub(crate) fn is_current_in(&self, look: &FirstLook<'_, M, G>, part: &Range<usize>) -> bool {
         let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
         changes.is(machine, look.seen)
             || self.core.vmas.lookup(look.guard, look.addr).is_some_and(|(range, vma)| {
@@ -125,18 +125,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// page.
     pub(crate) fn huge_first_touch(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         huge: &Range<usize>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, FaultError> {
         let (frame, share, step) = if want.writes() {
-            let Huge::Ready(frame) = fresh.huge() else { return Ok(Step::NeedsHuge) };
-            (frame, Share::Exclusive, Step::MappedHuge)
+            let NewHuge::Ready(frame) = fresh.huge() else { return Ok(FaultStep::NeedsHuge) };
+            (frame, Share::Exclusive, FaultStep::MappedHuge)
         } else {
             let zero = self.core.huge.zero(self.core.tables.paging());
-            let Some(frame) = zero.get() else { return Ok(Step::NeedsHugeZero) };
-            (frame, Share::CopyOnWrite, Step::Mapped)
+            let Some(frame) = zero.get() else { return Ok(FaultStep::NeedsHugeZero) };
+            (frame, Share::CopyOnWrite, FaultStep::Mapped)
         };
         let at = VirtAddr::new(huge.start as u64);
         // SAFETY: the space owns its lower half. The block is ours until it is mapped, and then the
@@ -144,7 +144,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let done = unsafe {
             self.core.tables.with_large(look.guard, at, |now| {
                 if now.is_some() || !self.is_current_in(look, huge) {
-                    return (EntryChange::Keep, Step::Again);
+                    return (EntryChange::Keep, FaultStep::Again);
                 }
                 (EntryChange::Set(frame, rights::attrs_for::<M, F>(look.vma, share, want)), step)
             })
@@ -152,7 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         match done {
             Ok((step, pending)) => {
                 pending.flush();
-                if step == Step::MappedHuge {
+                if step == FaultStep::MappedHuge {
                     fresh.huge_mapped();
                 }
                 Ok(step)
@@ -170,14 +170,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The fault at a huge page that is present.
     pub(crate) fn huge_present(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         page: Mapping,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, FaultError> {
         let (machine, share) = (self.core.tables.machine(), page.attrs.share());
         if want.is_met(page.attrs) {
-            return Ok(Step::Spurious);
+            return Ok(FaultStep::Spurious);
         }
         let is_alone = || is_alone(machine, page.frame);
         let mut new = None;
@@ -186,7 +186,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 && page.attrs.soft & WP != 0
                 && self.is_write_protected(look.vma) =>
             {
-                return Ok(Step::NeedsUser(crate::UserFaultKind::WriteProtected));
+                return Ok(FaultStep::NeedsUser(crate::UserFaultKind::WriteProtected));
             }
             Share::Flushing => {
                 self.flush_huge(page.page);
@@ -196,10 +196,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let whole = huge_around(look.addr, &look.range).is_some();
                 match fresh.huge() {
                     // The huge zero page is replaced as a whole.
-                    _ if is_counted(machine, page.frame) || !whole => return Ok(Step::NeedsSplit),
-                    Huge::Denied => return Ok(Step::NeedsSplit),
-                    Huge::No => return Ok(Step::NeedsHuge),
-                    Huge::Ready(frame) => new = Some(frame),
+                    _ if is_counted(machine, page.frame) || !whole => {
+                        return Ok(FaultStep::NeedsSplit);
+                    }
+                    NewHuge::Denied => return Ok(FaultStep::NeedsSplit),
+                    NewHuge::No => return Ok(FaultStep::NeedsHuge),
+                    NewHuge::Ready(frame) => new = Some(frame),
                 }
             }
             _ => {}
@@ -214,24 +216,24 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     now.frame == page.frame && now.attrs.soft == page.attrs.soft
                 });
                 if !same || !self.is_current(look) {
-                    return (EntryChange::Keep, Step::Again);
+                    return (EntryChange::Keep, FaultStep::Again);
                 }
                 match (share, new) {
                     (Share::CopyOnWrite, Some(_)) if !self.is_current_in(look, &huge) => {
-                        (EntryChange::Keep, Step::Again)
+                        (EntryChange::Keep, FaultStep::Again)
                     }
                     (Share::CopyOnWrite, Some(new)) => {
                         let attrs = rights::attrs_for::<M, F>(look.vma, Share::Flushing, want);
-                        (EntryChange::Replace(new, attrs), Step::Replaced(page.frame))
+                        (EntryChange::Replace(new, attrs), FaultStep::Replaced(page.frame))
                     }
                     (Share::CopyOnWrite, None) if want.writes() => match is_alone() {
-                        true => (set(Share::Exclusive), Step::Mapped),
-                        false => (EntryChange::Keep, Step::Again),
+                        true => (set(Share::Exclusive), FaultStep::Mapped),
+                        false => (EntryChange::Keep, FaultStep::Again),
                     },
-                    _ if want.writes() => (set(share), Step::Mapped),
+                    _ if want.writes() => (set(share), FaultStep::Mapped),
                     _ => {
                         let attrs = rights::attrs_kept::<M, F>(look.vma, page.attrs);
-                        (EntryChange::Set(page.frame, attrs), Step::Mapped)
+                        (EntryChange::Set(page.frame, attrs), FaultStep::Mapped)
                     }
                 }
             })
@@ -239,7 +241,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         match done {
             Ok((step, pending)) => {
                 pending.flush();
-                let (Step::Replaced(old), Some(new)) = (step, new) else { return Ok(step) };
+                let (FaultStep::Replaced(old), Some(new)) = (step, new) else { return Ok(step) };
                 fresh.huge_mapped();
                 // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is
                 // not counted.)
@@ -253,10 +255,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Makes a huge page exclusive that has replaced the zero page, after the flush.
     fn end_huge_replacement(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         at: VirtAddr,
         new: machine::Frame,
-    ) -> Step {
+    ) -> FaultStep {
         // SAFETY: the space owns the page. The frame stays.
         let done = unsafe {
             self.core.tables.with_large(look.guard, at, |now| match now {
@@ -267,10 +269,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 {
                     self.replaced(look.vma, now)
                 }
-                _ => (EntryChange::Keep, Step::Again),
+                _ => (EntryChange::Keep, FaultStep::Again),
             })
         };
-        done.map_or(Step::Again, |(step, pending)| {
+        done.map_or(FaultStep::Again, |(step, pending)| {
             pending.flush();
             step
         })

@@ -10,10 +10,10 @@ use vma::VmFlags;
 use crate::{
     AddressSpace, FaultError, ObjectError,
     change::gather::release,
-    fault::anon::{self, Prepared},
-    fault::attempt::{Look, Step, refused},
-    fault::new_frame::Fresh,
-    fault::rights::Want,
+    fault::anon::{self, PreparedEntry},
+    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::new_frame::NewFrame,
+    fault::rights::WantedAccess,
     monitor::wp_unpopulated::over_mark,
     object::HeldPage,
 };
@@ -23,12 +23,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// the object's page is absent, and its mark goes over to the page that comes in.
     pub(super) fn fault_small(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &Found<'_>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
         has_mark: bool,
-    ) -> Result<Step, FaultError> {
+    ) -> Result<FaultStep, FaultError> {
         let found = place.mapping().filter(|_| !has_mark);
         self.refuse_guard(found, look.at)?;
         if let Some(page) = found
@@ -42,7 +42,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let write_protected = self.is_write_protected(look.vma);
         let machine = self.core.tables.machine();
-        let prepared = Prepared { machine, fresh, object, write_protected };
+        let prepared = PreparedEntry { machine, fresh, object, write_protected };
         if let Some(needed) = prepared.needs(look.vma, want, found)
             && let Some(step) = self.prepare_copy(look, found, needed, fresh)
         {
@@ -54,10 +54,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The page of the VMA's object, where the fault needs it.
     fn page_of_object<'g>(
         &'g self,
-        look: &Look<'g, M, G>,
+        look: &FirstLook<'g, M, G>,
         found: Option<Mapping>,
-        want: Want,
-    ) -> Result<Result<Option<HeldPage<'g, M>>, Step>, FaultError> {
+        want: WantedAccess,
+    ) -> Result<Result<Option<HeldPage<'g, M>>, FaultStep>, FaultError> {
         let vma = look.vma;
         let Some(file) = &vma.file else { return Ok(Ok(None)) };
         if found.is_some() && (!want.writes() || vma.is_private()) {
@@ -68,9 +68,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Ok(page) => Ok(Ok(Some(page))),
             // It has gone since the look: the monitor is asked for it.
             Err(ObjectError::Absent) if vma.flags.contains(VmFlags::UFFD_MISSING) => {
-                Ok(Err(Step::Again))
+                Ok(Err(FaultStep::Again))
             }
-            Err(ObjectError::Absent) => Ok(Err(Step::NeedsObject)),
+            Err(ObjectError::Absent) => Ok(Err(FaultStep::NeedsObject)),
             Err(ObjectError::OutOfMemory(error)) => Err(FaultError::OutOfMemory(error)),
             Err(error) => {
                 // As in Linux, also by a fault that fails.
@@ -86,36 +86,36 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// attempt, if it cannot go on.
     fn prepare_copy(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         found: Option<Mapping>,
-        needed: Step,
-        fresh: &Fresh<'_, M>,
-    ) -> Option<Step> {
+        needed: FaultStep,
+        fresh: &NewFrame<'_, M>,
+    ) -> Option<FaultStep> {
         // If the entry leads to the frame now, it has not been given to another user in between.
         let still = self.core.tables.walk(look.guard).get(look.page());
         let still = still.filter(|page| !self.core.is_mark(page));
         let same = |page: Mapping| (page.frame, page.attrs.share());
         if still.map(same) != found.map(same) {
-            return Some(Step::Again);
+            return Some(FaultStep::Again);
         }
         // The entry still leads there, so the frame is not free: it has too many references.
-        if let (Step::Again, Some(page)) = (needed, found) {
+        if let (FaultStep::Again, Some(page)) = (needed, found) {
             let (frame, refs, pins) = (page.frame, u32::MAX, 0);
-            return Some(Step::NeedsMemory(FrameError::InUse { frame, refs, pins }));
+            return Some(FaultStep::NeedsMemory(FrameError::InUse { frame, refs, pins }));
         }
         // With memory at hand, this attempt goes on. Without, the guard must go first: a reclaim
         // waits for it.
-        (needed != Step::NeedsFrame || fresh.prepare().is_err()).then_some(needed)
+        (needed != FaultStep::NeedsFrame || fresh.prepare().is_err()).then_some(needed)
     }
 
     fn commit_small(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &Found<'_>,
-        want: Want,
-        prepared: Prepared<'_, '_, M>,
+        want: WantedAccess,
+        prepared: PreparedEntry<'_, '_, M>,
         has_mark: bool,
-    ) -> Result<Step, FaultError> {
+    ) -> Result<FaultStep, FaultError> {
         let (vma, fresh, was) = (look.vma, prepared.fresh, place.mapping());
         let keeps = has_mark && self.keeps_mark(vma, want);
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let done = unsafe {
             self.core.tables.with_found(look.guard, place, |now| {
                 if !self.is_current(look) {
-                    return (EntryChange::Keep, Step::Again);
+                    return (EntryChange::Keep, FaultStep::Again);
                 }
                 // A guard was installed since the first look, or the page went to swap.
                 let mark_now = now.is_some_and(|page| self.core.is_mark(&page));
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 // A page that has gone may be one that a monitor brings in.
                 let gone = now.is_none() && was.is_some();
                 if mark_now != has_mark || special && !mark_now || gone {
-                    return (EntryChange::Keep, Step::Again);
+                    return (EntryChange::Keep, FaultStep::Again);
                 }
                 let (change, step) =
                     anon::decide::<M, F>(vma, want, now.filter(|_| !has_mark), &prepared);
@@ -146,7 +146,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Err(failed) => return refused(failed, look.at),
         };
         Ok(match step {
-            Step::Replaced(old) => {
+            FaultStep::Replaced(old) => {
                 let new = fresh.copy_of(old);
                 fresh.mapped();
                 // SAFETY: no CPU has a translation of it any more, and the entry held the
@@ -154,20 +154,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 unsafe { release(&self.core.tables, [old]) };
                 self.end_replacement(look, new)
             }
-            Step::Flushing => {
+            FaultStep::Flushing => {
                 self.flush_everywhere(look.page());
                 self.end_replacement(look, place.mapping().map(|page| page.frame))
             }
             // A write goes on with the fault of a protected page.
-            Step::MappedFresh if keeps => {
+            FaultStep::MappedFresh if keeps => {
                 fresh.mapped();
-                Step::Again
+                FaultStep::Again
             }
-            Step::MappedObject => {
+            FaultStep::MappedObject => {
                 // The entry has the reference now.
                 prepared.object.into_iter().for_each(HeldPage::mapped);
                 if keeps && want.writes() {
-                    return Ok(Step::Again);
+                    return Ok(FaultStep::Again);
                 }
                 if !want.writes() {
                     self.fault_around(look);

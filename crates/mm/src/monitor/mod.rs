@@ -27,7 +27,7 @@ use crate::{
     fault::new_frame::copy_bytes,
     fault::rights,
     fault::zero::zero,
-    monitor::place::{Over, is_beyond_end},
+    monitor::place::{FillsOver, is_beyond_end},
     monitor::track::POISON,
 };
 
@@ -81,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let fits = vma.is_private() && !is_beyond_end(vma, at);
                 zero.get().filter(|_| fits).map(|frame| (frame, attrs))
             };
-            let placed = self.place(at, Over::Nothing, zeros)?;
+            let placed = self.place(at, FillsOver::Nothing, zeros)?;
             self.placed(at, placed)
         })
     }
@@ -114,7 +114,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let lost = |vma: &Vma<_>| {
                 guard.filter(|_| !is_beyond_end(vma, at)).map(|guard| (guard, poison))
             };
-            let placed = self.place(at, Over::Nothing, lost)?;
+            let placed = self.place(at, FillsOver::Nothing, lost)?;
             self.placed(at, placed)
         })
     }

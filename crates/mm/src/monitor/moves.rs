@@ -21,7 +21,7 @@ use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, Error, Resolved, UserFaultError,
-    change::hook::{Hook, virt},
+    change::hook::{PageHost, virt},
     fault::huge::HUGE,
     fault::reference::{block_of, is_counted},
     monitor::aligned,
@@ -147,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Whether pages may move; the VMAs are busy. If so, the pages have lost their rights and
     /// marks.
     pub(crate) fn check_move(&mut self, from: &Range<usize>, to: usize) -> Result<(), Error> {

@@ -23,7 +23,7 @@ use crate::{
 /// What a page that is brought in may replace. In Linux, the calls that bring contents overwrite a
 /// marker in an entry, such as that of a guard page.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum FillsOver {
     Nothing,
     /// Guard pages and poisoned pages.
     Guards,
@@ -64,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             )?;
         fill(machine, new.frame()).map_err(FaultError::OutOfMemory)?;
         let frame = new.frame();
-        let placed = self.place(at, Over::Guards, |vma| {
+        let placed = self.place(at, FillsOver::Guards, |vma| {
             let attrs = rights::attrs(vma.flags, Share::Exclusive);
             let fits = vma.is_private() && !is_beyond_end(vma, at);
             fits.then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
@@ -96,7 +96,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (mut placed, same) = (Ok(false), Cell::new(true));
         let object = file.object().in_memory().ok_or(ObjectError::NotSupported)?;
         let done = object.fill(index, &fill, &mut |frame, put| {
-            placed = self.place(at, Over::Guards, |vma| {
+            placed = self.place(at, FillsOver::Guards, |vma| {
                 let is_same =
                     maps(vma, at, file, index) && !vma.is_private() && is_counted(machine, frame);
                 same.set(is_same);
@@ -155,7 +155,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Err(error) => return Err(error.into()),
         };
         drop(guard);
-        let placed = self.place(at, Over::Guards, |vma| {
+        let placed = self.place(at, FillsOver::Guards, |vma| {
             let same = maps(vma, at, &file, index) && held.is_current();
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
@@ -194,7 +194,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(super) fn place(
         &self,
         at: usize,
-        over: Over,
+        over: FillsOver,
         make: impl Fn(&Vma<Backing<M>>) -> Option<(Frame, Attrs)>,
     ) -> Result<bool, Error> {
         let mut again = true;
@@ -216,7 +216,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let done = unsafe {
                     self.core.tables.with_entry(&guard, VirtAddr::new(at as u64), |now| {
                         let guard = now.is_some_and(|page| self.core.is_guard(page.frame));
-                        let free = now.is_none() || guard && over == Over::Guards;
+                        let free = now.is_none() || guard && over == FillsOver::Guards;
                         match free.then(|| make(&area.vma)).flatten() {
                             // The frame of guards has no references.
                             Some((frame, attrs)) if guard => {

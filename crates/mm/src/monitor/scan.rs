@@ -16,7 +16,7 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::hook::Hook,
+    change::hook::PageHost,
     fault::reference::is_counted,
     monitor::track::{CLEAN, POISON, WP, marked},
     monitor::wp_unpopulated::is_mark,
@@ -268,7 +268,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Scans a part of one VMA.
     fn scan_part(
         &self,
-        hook: &mut Hook<'_, M, F, G>,
+        hook: &mut PageHost<'_, M, F, G>,
         part: Range<usize>,
         vma: &Vma<Backing<M>>,
         progress: &mut Progress<'_>,

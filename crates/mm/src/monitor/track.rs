@@ -24,8 +24,8 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::gather::{Cut, Sweep},
-    change::hook::{Hook, PageWork},
+    change::gather::{CutPage, SweptPages},
+    change::hook::{PageHost, TableWork},
     fault::rights,
     monitor::wp_unpopulated::is_mark,
     space::Calls,
@@ -121,7 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn change_with_hook(
         &self,
         range: Range<usize>,
-        change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
+        change: impl FnMut(&mut PageHost<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
     ) -> Result<(), Error> {
         self.change(|calls| sweep_areas(calls, range, change))
     }
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
     calls: &mut Calls<'_, '_, 'a, M, F, G>,
     range: Range<usize>,
-    mut change: impl FnMut(&mut Hook<'a, M, F, G>, Range<usize>, &Vma<Backing<M>>),
+    mut change: impl FnMut(&mut PageHost<'a, M, F, G>, Range<usize>, &Vma<Backing<M>>),
 ) -> Result<(), vma::Error> {
     let mut at = range.start;
     loop {
@@ -139,14 +139,14 @@ pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
         let Some(area) = next.filter(|area| area.start < range.end) else { return Ok(()) };
         let part = area.start.max(range.start)..area.end.min(range.end);
         at = area.end;
-        calls.host().prepare(part.clone(), PageWork::Protect)?;
+        calls.host().prepare(part.clone(), TableWork::Protect)?;
         change(calls.host(), part, &area.vma);
         // The call fails with what was noted.
         calls.host().noted().map_err(|_| vma::Error::OutOfMemory)?;
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Sweeps the pages of a range whose tables were prepared. The VMAs stay. Guards and swap
     /// entries are shown to `change`, too. Guards keep their attributes, and a swap entry gets
     /// marks only.
@@ -167,7 +167,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             }
             change => change,
         };
-        let swept = self.core.sweep(Sweep::Own, range, Cut::IsLater, each);
+        let swept = self.core.sweep(SweptPages::Own, range, CutPage::IsLater, each);
         self.note(swept);
     }
 

@@ -24,9 +24,9 @@ use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
     Access, AddressSpace, Backing, Calls, Error, FaultError, UserFaultEvent, UserFaultEvents,
-    fault::attempt::Look,
-    fault::attempt::Step,
-    fault::rights::Want,
+    fault::attempt::FaultStep,
+    fault::attempt::FirstLook,
+    fault::rights::WantedAccess,
     monitor::aligned,
     monitor::track::{WP, sweep_areas},
 };
@@ -263,11 +263,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// the object bring in is not the monitor's.
     pub(crate) fn userfault_step(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         found: Option<paging::Mapping>,
-        want: Want,
+        want: WantedAccess,
         brought_in: bool,
-    ) -> Option<Step> {
+    ) -> Option<FaultStep> {
         let (vma, flags) = (look.vma, look.vma.flags);
         let kind = match found {
             Some(page) if want.writes() && page.attrs.soft & WP != 0 => {
@@ -282,7 +282,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         let is_minor = flags.contains(VmFlags::UFFD_MINOR) && !brought_in;
                         // UFFDIO_COPY puts a page into the object and the map in one step.
                         if is_minor && !self.is_still_absent(look.at) {
-                            return Some(Step::Again);
+                            return Some(FaultStep::Again);
                         }
                         is_minor.then_some(UserFaultKind::Minor)
                     }
@@ -291,7 +291,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             }
         };
-        kind.map(Step::NeedsUser)
+        kind.map(FaultStep::NeedsUser)
     }
 
     /// Whether a page is absent, also if its entry has a mark, when nothing is under way that
@@ -333,7 +333,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn call_monitor(
         &self,
         at: VirtAddr,
-        want: Want,
+        want: WantedAccess,
         kind: UserFaultKind,
     ) -> Result<(), FaultError> {
         let uffd =

@@ -17,7 +17,7 @@ use crate::{
     fault::reference::Reference,
     fault::zero::zero,
     object::cache::{PAGE, PageCache},
-    object::index::{MAX_PAGES, Slot},
+    object::index::{MAX_PAGES, PageSlot},
 };
 
 impl<M: Machine> PageCache<M> {
@@ -97,7 +97,7 @@ impl<M: Machine> PageCache<M> {
             let _locked = self.lock();
             let size = self.size();
             // With the lock held, only a panic leaves a page that goes.
-            if let Slot::Going(_) = self.index.get(index) {
+            if let PageSlot::Going(_) = self.index.get(index) {
                 return Err(ObjectError::Failed);
             }
             match (self.index.hold(index), &new) {

@@ -35,26 +35,26 @@ pub(crate) const MAX_PAGES: u64 = MAX_SLOTS;
 
 /// A slot's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum PageSlot {
     Absent,
     Page(Frame),
     /// The page is being taken back.
     Going(Frame),
 }
 
-impl Slot {
-    fn decode(word: u64) -> Slot {
+impl PageSlot {
+    fn decode(word: u64) -> PageSlot {
         match Frame::new(word >> NUMBER) {
-            Some(frame) if word & GOING != 0 => Slot::Going(frame),
-            Some(frame) if word & PRESENT != 0 => Slot::Page(frame),
-            _ => Slot::Absent,
+            Some(frame) if word & GOING != 0 => PageSlot::Going(frame),
+            Some(frame) if word & PRESENT != 0 => PageSlot::Page(frame),
+            _ => PageSlot::Absent,
         }
     }
 
     pub(crate) fn frame(self) -> Option<Frame> {
         match self {
-            Slot::Absent => None,
-            Slot::Page(frame) | Slot::Going(frame) => Some(frame),
+            PageSlot::Absent => None,
+            PageSlot::Page(frame) | PageSlot::Going(frame) => Some(frame),
         }
     }
 }
@@ -71,8 +71,10 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// The page with this index.
-    pub(crate) fn get(&self, index: u64) -> Slot {
-        self.tree.slot(index).map_or(Slot::Absent, |slot| Slot::decode(self.tree.load(slot)))
+    pub(crate) fn get(&self, index: u64) -> PageSlot {
+        self.tree
+            .slot(index)
+            .map_or(PageSlot::Absent, |slot| PageSlot::decode(self.tree.load(slot)))
     }
 
     /// Takes a reference to the frame of a page that is present and not going.
@@ -80,7 +82,10 @@ impl<M: Machine> PageIndex<M> {
     /// # Errors
     /// [`ObjectError::Absent`]; [`ObjectError::OutOfMemory`]: the frame has too many references.
     pub(crate) fn hold(&self, index: u64) -> Result<Frame, ObjectError> {
-        self.hold_if(index, |slot| if let Slot::Page(frame) = slot { Some(frame) } else { None })
+        self.hold_if(
+            index,
+            |slot| if let PageSlot::Page(frame) = slot { Some(frame) } else { None },
+        )
     }
 
     /// As [`hold`](Self::hold), also of a page that is going.
@@ -88,21 +93,21 @@ impl<M: Machine> PageIndex<M> {
     /// # Errors
     /// As for [`hold`](Self::hold).
     pub(crate) fn hold_going(&self, index: u64) -> Result<Frame, ObjectError> {
-        self.hold_if(index, Slot::frame)
+        self.hold_if(index, PageSlot::frame)
     }
 
     fn hold_if(
         &self,
         index: u64,
-        fits: impl Fn(Slot) -> Option<Frame>,
+        fits: impl Fn(PageSlot) -> Option<Frame>,
     ) -> Result<Frame, ObjectError> {
         let slot = self.tree.slot(index).ok_or(ObjectError::Absent)?;
-        let frame = fits(Slot::decode(self.tree.load(slot))).ok_or(ObjectError::Absent)?;
+        let frame = fits(PageSlot::decode(self.tree.load(slot))).ok_or(ObjectError::Absent)?;
         self.tree.machine.step(SharedAccess::Other);
         let held = self.tree.machine.info(frame).is_some_and(machine::FrameInfo::try_get);
         // Pairs with the fence of `mark_clean`: this CPU sees the mark, or that one the reference.
         after_update();
-        let still = fits(Slot::decode(self.tree.load(slot))) == Some(frame);
+        let still = fits(PageSlot::decode(self.tree.load(slot))) == Some(frame);
         match (held, still) {
             (true, true) => return Ok(frame),
             // The index has a reference, so the frame is not free.
@@ -120,10 +125,10 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// Makes `frame` the page, with its reference, if there is none. Returns what is there then.
-    pub(crate) fn insert(&self, index: u64, frame: Frame) -> Result<Slot, FrameError> {
+    pub(crate) fn insert(&self, index: u64, frame: Frame) -> Result<PageSlot, FrameError> {
         let new = frame.number() << NUMBER | PRESENT;
         let slot = self.tree.make_slot(index)?;
-        Ok(Slot::decode(self.tree.swap_in(slot, 0, new)))
+        Ok(PageSlot::decode(self.tree.swap_in(slot, 0, new)))
     }
 
     /// Makes the nodes on the way to a page below [`MAX_PAGES`]: [`insert`](Self::insert) allocates
@@ -137,7 +142,7 @@ impl<M: Machine> PageIndex<M> {
     pub(crate) fn set_dirty(&self, index: u64, frame: Frame) {
         let Some(slot) = self.tree.slot(index) else { return };
         let mut value = self.tree.load(slot);
-        while Slot::decode(value).frame() == Some(frame) && value & DIRTY == 0 {
+        while PageSlot::decode(value).frame() == Some(frame) && value & DIRTY == 0 {
             value = self.tree.swap_in(slot, value, value | DIRTY);
         }
     }
@@ -191,7 +196,7 @@ impl<M: Machine> PageIndex<M> {
         // SeqCst: pairs with the fence of a pin (`after_update`). Either this CPU sees the pin, or
         // the pin sees that its entry has lost the right to write.
         fence(Ordering::SeqCst);
-        let frame = Slot::decode(slot).frame();
+        let frame = PageSlot::decode(slot).frame();
         // What was written through a pin that has ended is seen: its end is a Release.
         frame.and_then(|frame| self.tree.machine.info(frame)).is_some_and(|info| info.pins() != 0)
     }
@@ -242,7 +247,7 @@ impl<M: Machine> PageIndex<M> {
     pub(crate) fn remove_clean(&self, index: u64) -> bool {
         let Some(slot) = self.tree.slot(index) else { return false };
         let value = self.tree.load(slot);
-        let Slot::Going(frame) = Slot::decode(value) else { return false };
+        let PageSlot::Going(frame) = PageSlot::decode(value) else { return false };
         // A holder that has gone by now may have written the page, and marked it.
         let removed = value & (DIRTY | SYNCING) == 0 && self.tree.swap_in(slot, value, 0) == 0;
         if removed {
@@ -256,7 +261,7 @@ impl<M: Machine> PageIndex<M> {
     pub(crate) fn remove_marked(&self, pages: Range<u64>) {
         self.tree.each(pages, |_, slot| {
             // Relaxed: only the holder of the lock changes a page.
-            if let Slot::Going(frame) = Slot::decode(slot.load(Ordering::Relaxed)) {
+            if let PageSlot::Going(frame) = PageSlot::decode(slot.load(Ordering::Relaxed)) {
                 self.tree.machine.step(SharedAccess::Other);
                 // Release: a fault that fills the slot comes after the removal.
                 slot.store(0, Ordering::Release);

@@ -9,7 +9,7 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Backing, Mappings,
-    change::gather::{Cut, Sweep},
+    change::gather::{CutPage, SweptPages},
     change::hook::virt,
     fault::huge::HUGE,
     fault::rights,
@@ -115,7 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             (Take::Own(is_ours), _) if is_ours(index(page), page.frame) => clear(page),
             (Take::Own(_), _) => SweepChange::Keep,
         };
-        let swept = self.sweep(Sweep::OfAll, range, Cut::Fails, change);
+        let swept = self.sweep(SweptPages::OfAll, range, CutPage::Fails, change);
         debug_assert!(swept.is_ok(), "{swept:?}");
     }
 }

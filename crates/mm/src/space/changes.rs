@@ -16,7 +16,7 @@
 //!
 //! There is one exception: munmap of an untouched VMA sweeps nothing, and a part of the VMA may
 //! stay and be marked later. A fault that finds such a mark always looks again
-//! ([`vma::Touched::LookAgain`]): its count is [`Changes::NEVER`].
+//! ([`vma::TouchMark::LookAgain`]): its count is [`Changes::NEVER`].
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;

@@ -31,11 +31,11 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace, Commitment, Error, Shared,
-    change::hook::{Hook, PageWork},
+    change::hook::{PageHost, TableWork},
     fault::reference::{NoFrame, Reference},
     monitor::events::Children,
     space::Core,
-    space::shared::Room,
+    space::shared::SharedRoom,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -71,7 +71,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut children = Children::default();
         let child = self.change(|calls| {
             // Before the fork of the tables, which cannot be undone without a flush.
-            let room = Room::try_new()?;
+            let room = SharedRoom::try_new()?;
             let mut vmas = calls.fork_with(|uffd| children.of(self, uffd))?;
             let commitment = self.core.commitment.get();
             let promised = vmas.get_mut().sizes().accounted;
@@ -127,8 +127,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             promise.keep();
             let child = AddressSpace::from_core(room.put(core), family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
-                let mut pages = Hook::new(&child.core, None);
-                pages.prepare(range.clone(), PageWork::Empty)?;
+                let mut pages = PageHost::new(&child.core, None);
+                pages.prepare(range.clone(), TableWork::Empty)?;
                 pages.remove(range);
                 pages.noted().map_err(Error::Tables)
             })?;
