@@ -15,8 +15,8 @@
 //! madvise, mremap of several VMAs) makes one after the other. Each step goes this way:
 //!
 //! ```text
-//! plan     vma                         may the call be made, which VMAs follow, what happens to pages
-//! admit    PageHost::admit             memory is promised, an object learns of its map, nothing waits
+//! plan     vma                         may the call be made, which VMAs follow, which page work
+//! admit    PageHost::admit             memory is promised, an object learns of its map
 //! hold     vma::CallStep::hold         what a move must find unchanged is busy
 //! prepare  PageHost::prepare_work      tables of its own, and those for huge pages that are cut
 //! close    vma::CallStep::close        a hole, other rights, or a busy VMA for another map
