@@ -8,9 +8,9 @@ use paging::{Paging, X86_64};
 use sim::{Model, model};
 
 use crate::{
-    fault::reference::Reference,
+    fault::frame_ref::Reference,
     object::cache::{PAGE, PageCache},
-    object::index::{PageIndex, PageSlot},
+    object::page_index::{PageIndex, PageSlot},
 };
 
 const LEVELS: u8 = 3;

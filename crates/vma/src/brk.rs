@@ -2,11 +2,11 @@
 
 use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon::AnonSlot,
+    anon_vma::AnonSlot,
     host::{Host, Work},
-    plan::StepPlan,
     space::Writer,
-    state::VmaCounts,
+    space_state::VmaCounts,
+    step_plan::StepPlan,
     vma::page_align,
 };
 

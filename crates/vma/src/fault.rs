@@ -6,11 +6,11 @@
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon::AnonSlot,
+    anon_vma::AnonSlot,
     host::{Host, Work},
     merge::may_share_anon,
-    plan::StepPlan,
     space::Writer,
+    step_plan::StepPlan,
     tree::VmaRef,
 };
 

@@ -11,7 +11,7 @@ use grace::Reclaim;
 use crate::{
     AddressSpace, Advice, CallStep, Error, MappedFile, VmFlags, Vma,
     space::Writer,
-    state::{SpaceState, VmaCounts},
+    space_state::{SpaceState, VmaCounts},
 };
 
 /// A host of an address space: the crate that manages the pages behind its VMAs.

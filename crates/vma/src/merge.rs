@@ -7,11 +7,11 @@
 
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
-    anon::{Anon, AnonSlot, Generation, Moment},
+    anon_vma::{Anon, AnonSlot, Generation, Moment},
     host::{Host, Work},
-    plan::StepPlan,
     space::Writer,
-    state::VmaCounts,
+    space_state::VmaCounts,
+    step_plan::StepPlan,
     tree::{VmaPart, VmaRef},
 };
 

@@ -17,10 +17,10 @@ use grace::{Concurrent, Reclaim};
 use maple::{Nodes, SoleLock, SoleTree};
 
 #[cfg(any(test, fuzzing))]
-use crate::state::VmaCounts;
+use crate::space_state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host, state::SpaceState,
-    tree::Tree, tree::VmaRef, tree::Vmas,
+    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host,
+    space_state::SpaceState, tree::Tree, tree::VmaRef, tree::Vmas,
 };
 
 /// The addresses of a program's parts, in bytes. execve sets them.
@@ -340,7 +340,7 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         for (range, vma) in self.vmas.tree.iter(from..=usize::MAX) {
             let range = *range.start()..range.end() + 1;
             let end = range.end;
-            crate::maps::write_line(out, range.clone(), vma.get(), &layout)?;
+            crate::proc_maps::write_line(out, range.clone(), vma.get(), &layout)?;
             if !more(out, range, vma.get())? {
                 return Ok(Some(end));
             }

@@ -14,8 +14,8 @@ use grace::Reclaim;
 use maple::{Nodes, RefCountedRef, SoleTree, SoleWriter};
 
 use crate::{
-    Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon::AnonSlot, state::SpaceState,
-    state::VmaCounts,
+    Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon_vma::AnonSlot,
+    space_state::SpaceState, space_state::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.

@@ -24,13 +24,13 @@ use vma::{CallStep, VmFlags, Vma};
 use crate::{
     Backing, HugePages,
     change::gather::flush_and_release,
-    change::hook::{PageHost, TableWork, virt},
-    fault::huge::HUGE,
+    change::page_host::{PageHost, TableWork, virt},
+    fault::frame_ref::{NoFrame, Reference, block_of, is_counted},
+    fault::huge_page::HUGE,
     fault::new_frame::copy,
-    fault::reference::{NoFrame, Reference, block_of, is_counted},
     fault::rights,
-    fault::zero::zero_block,
-    monitor::track::WP,
+    fault::zero_page::zero_block,
+    monitor::page_marks::WP,
 };
 
 /// Why pages were not made huge.

@@ -18,10 +18,10 @@ use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
 use vma::PAGE_SIZE;
 
 #[expect(unused_imports, reason = "for links")]
-use crate::change::waiting::Waiting;
+use crate::change::deferred_unmap::Waiting;
 use crate::{
-    change::deferred::{WaitList, unlink_empty},
-    change::hook::virt,
+    change::page_host::virt,
+    change::wait_lists::{WaitList, unlink_empty},
     space::Core,
     thresholds::GATHER_FRAMES,
 };
@@ -154,17 +154,17 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         self.frames.len()
     }
 
-    /// Moves everything to what waits for a period. The bag has room for the frames. This CPU
+    /// Moves everything to what waits for a period. The list has room for the frames. This CPU
     /// flushes now: the program that has made the call sees its effect.
-    pub(crate) fn wait_in(&mut self, bag: &mut WaitList<M, F, G>) {
+    pub(crate) fn wait_in(&mut self, list: &mut WaitList<M, F, G>) {
         if let Some(pending) = &self.pending {
             pending.flush_here();
         }
-        bag.frames.extend(self.frames.drain(..));
+        list.frames.extend(self.frames.drain(..));
         // Not 0: a table alone waits, too.
-        bag.pages += self.pages.max(1);
+        list.pages += self.pages.max(1);
         if let Some(pending) = self.pending.take() {
-            pending.defer_to(&mut bag.flush);
+            pending.defer_to(&mut list.flush);
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `calls`, `advise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
-//! | `hook`, `call` | the one door to pages; what follows a call |
+//! | `calls`, `madvise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
+//! | `page_host`, `cleanup` | the one door to pages; what follows a call |
 //! | `gather` | what a change has taken, until it may be reused |
-//! | `moving`, `collapse`, `guard` | moves without a copy; MADV_COLLAPSE; guard pages |
-//! | `unmap_policy`, `waiting`, `deferred`, `ranges` | munmap without IPIs: the choice, why it is right, what waits |
+//! | `move_pages`, `collapse`, `guard_pages` | moves without a copy; MADV_COLLAPSE; guard pages |
+//! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, what waits |
 //!
 //! # The way of a call
 //!
@@ -35,28 +35,28 @@
 //! - An advice prepares in `carry_out`, part by part. MADV_COLLAPSE makes 2 MiB busy at a time;
 //!   MADV_GUARD_INSTALL stores page by page behind its sweep.
 //! - A move splits huge pages and takes its tables when it prepares. MADV_COLLAPSE and UFFDIO_MOVE
-//!   (`monitor/moves`) take the rights from pages, flush, and then look for pins: no pin without a
-//!   lock succeeds any more.
+//!   (`monitor/move_ioctl`) take the rights from pages, flush, and then look for pins: no pin
+//!   without a lock succeeds any more.
 //! - Reclaim gives the lock up between its steps, and leaves a mark in the entry.
-//! - A monitor's calls store single entries (`monitor/place`), and marks sweep without a change of
-//!   VMAs (`monitor/track`).
+//! - A monitor's calls store single entries (`monitor/fill`), and marks sweep without a change of
+//!   VMAs (`monitor/page_marks`).
 //!
 //! A new call that removes or changes pages is a new kind of [`vma::Work`], which does not compile
 //! until `prepare_work` and `carry_out` know it. Its sweep has a closure that gives the change of
 //! each page. Frames of entries go back by `release` in `gather`, after a flush.
 
-pub(crate) mod advise;
-pub(crate) mod call;
 pub(crate) mod calls;
+pub(crate) mod cleanup;
 pub(crate) mod collapse;
-pub(crate) mod deferred;
+pub(crate) mod deferred_unmap;
 pub(crate) mod gather;
-pub(crate) mod guard;
-pub(crate) mod hook;
+pub(crate) mod guard_pages;
+pub(crate) mod madvise;
 pub(crate) mod mlock;
-pub(crate) mod moving;
+pub(crate) mod move_pages;
 pub(crate) mod mremap;
 pub(crate) mod msync;
-pub(crate) mod ranges;
+pub(crate) mod page_host;
+pub(crate) mod range_list;
 pub(crate) mod unmap_policy;
-pub(crate) mod waiting;
+pub(crate) mod wait_lists;

@@ -9,8 +9,8 @@
 //!    as it was looked at, nothing changes, and the next attempt begins anew.
 //!
 //! Each kind of page has its file: absent pages of anonymous memory (`first_touch`), small pages
-//! that are present or an object's (`page`, `anon`), huge pages (`huge`), pages in swap
-//! (`reclaim/swap`), pages that a monitor resolves (`monitor/userfault`).
+//! that are present or an object's (`small_page`, `copy_on_write`), huge pages (`huge_page`), pages
+//! in swap (`reclaim/swap`), pages that a monitor resolves (`monitor/userfault`).
 
 use core::ops::Range;
 
@@ -21,7 +21,7 @@ use vma::{TouchMark, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError, UserFaultKind, fault::new_frame::NewFrame,
-    fault::rights::WantedAccess, space::changes::Changes,
+    fault::rights::WantedAccess, space::change_count::Changes,
 };
 
 /// The end of one attempt.

@@ -12,7 +12,7 @@ use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
-    AddressSpace, change::hook::virt, fault::attempt::FirstLook, fault::rights,
+    AddressSpace, change::page_host::virt, fault::attempt::FirstLook, fault::rights,
     monitor::wp_unpopulated::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
 };
 

@@ -7,10 +7,10 @@ use paging::{EntryChange, Format, Found, Share};
 use crate::{
     AddressSpace, FaultError, HugePages,
     fault::attempt::{FaultStep, FirstLook, refused},
-    fault::huge::huge_around,
+    fault::huge_page::huge_around,
     fault::new_frame::{NewFrame, NewHuge},
     fault::rights::{self, WantedAccess},
-    monitor::track::marked,
+    monitor::page_marks::marked,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {

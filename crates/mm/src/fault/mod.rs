@@ -1,5 +1,5 @@
-//! Page faults: attempts, and what is prepared between them (`ready`). [`crate::protocol`] explains
-//! why they need no lock of the address space.
+//! Page faults: attempts, and what is prepared between them (`prepare`). [`crate::protocol`]
+//! explains why they need no lock of the address space.
 //!
 //! `attempt` has the parts of one attempt. If something is missing that cannot be had with a guard
 //! held, the attempt ends with a `FaultStep` that names it, and `finish` gets it with nothing held.
@@ -7,34 +7,34 @@
 //!
 //! ```text
 //! a monitor's page ........ monitor/userfault.rs  also before the first write of a VMA
-//! absent, anonymous ....... touch.rs              2 MiB: huge.rs; several pages: block.rs
+//! absent, anonymous ....... first_touch.rs        2 MiB: huge_page.rs; several: fault_blocks.rs
 //! absent, with a mark ..... monitor/wp_unpopulated.rs     the page gets the mark
-//! present, or an object's . page.rs               anon.rs: rules of copies; fresh.rs: the new
-//!                                                 frame; around.rs: neighbours
-//! huge .................... huge.rs
-//! in swap ................. reclaim/swap.rs       swap_in, from page.rs
+//! present, or an object's . small_page.rs         copy_on_write.rs: rules of copies;
+//!                                                 new_frame.rs; fault_around.rs: neighbours
+//! huge .................... huge_page.rs
+//! in swap ................. reclaim/swap.rs       swap_in, from small_page.rs
 //! ```
 //!
 //! At a hole, in a busy VMA, at a first write that a call has closed, where a fork has the tables,
 //! and after too many attempts the fault takes the mmap lock. Then no VMA changes any more, and
-//! only another fault can make it begin again. `rights` has the rights of pages, `zero` the zero
-//! frame, `reference` references to frames.
+//! only another fault can make it begin again. `rights` has the rights of pages, `zero_page` the
+//! zero frame, `frame_ref` references to frames.
 //!
-//! A new kind of page is a file here, with a line in `attempt` or in `page`; and it is special
-//! (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
+//! A new kind of page is a file here, with a line in `attempt` or in `small_page`; and it is
+//! special (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
 
-pub(crate) mod anon;
 pub(crate) mod attempt;
-pub(crate) mod block;
+pub(crate) mod copy_on_write;
 pub(crate) mod fault_around;
+pub(crate) mod fault_blocks;
 pub(crate) mod first_touch;
-pub(crate) mod huge;
+pub(crate) mod frame_ref;
+pub(crate) mod huge_page;
 pub(crate) mod new_frame;
-mod page;
-mod ready;
-pub(crate) mod reference;
+mod prepare;
 pub(crate) mod rights;
-pub(crate) mod zero;
+mod small_page;
+pub(crate) mod zero_page;
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, PageSize, VirtAddr};

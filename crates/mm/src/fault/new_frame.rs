@@ -11,8 +11,8 @@ use paging::{Format, Paging, Swap};
 
 use crate::{
     FrameGroup,
-    fault::reference::{NoFrame, Reference, hold, is_counted},
-    fault::zero::{zero, zero_block},
+    fault::frame_ref::{NoFrame, Reference, hold, is_counted},
+    fault::zero_page::{zero, zero_block},
     reclaim::swap::read_slot,
 };
 

@@ -8,7 +8,7 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     Backing,
-    monitor::track::{MARKS, marked},
+    monitor::page_marks::{MARKS, marked},
 };
 
 /// The kind of an access.
@@ -133,7 +133,7 @@ pub(crate) fn attrs_for<M: Machine, F: Format>(
     attrs
 }
 
-/// As [`attrs_in`], for a page that keeps its marks ([`crate::monitor::track`]).
+/// As [`attrs_in`], for a page that keeps its marks ([`crate::monitor::page_marks`]).
 pub(crate) fn attrs_kept<M: Machine, F: Format>(vma: &Vma<Backing<M>>, page: Attrs) -> Attrs {
     marked(attrs_in::<M, F>(vma, page.share()), page.soft)
 }

@@ -7,10 +7,10 @@
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
 pub(crate) mod events;
-pub(crate) mod moves;
-mod place;
-pub(crate) mod scan;
-pub(crate) mod track;
+mod fill;
+pub(crate) mod move_ioctl;
+pub(crate) mod page_marks;
+pub(crate) mod pagemap_scan;
 pub(crate) mod userfault;
 pub(crate) mod wp_unpopulated;
 
@@ -23,12 +23,12 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Error, FaultError, UserFaultError,
-    change::guard,
+    change::guard_pages,
     fault::new_frame::copy_bytes,
     fault::rights,
-    fault::zero::zero,
-    monitor::place::{FillsOver, is_beyond_end},
-    monitor::track::POISON,
+    fault::zero_page::zero,
+    monitor::fill::{FillsOver, is_beyond_end},
+    monitor::page_marks::POISON,
 };
 
 /// A call of the monitor that stopped early.
@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Self::check_marks()?;
             self.check_size(at)?;
             self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
-            let attrs = guard::attrs();
+            let attrs = guard_pages::attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
             let guard = self.core.guard_frame.get();
             let lost = |vma: &Vma<_>| {

@@ -10,9 +10,9 @@
 //!
 //! # Correctness
 //! The fault asks before it takes the table's lock, and a page that was write-protected since is
-//! seen under it (`anon`). A registration counts as a change of the VMAs, and then takes the lock
-//! of each table of the range once: so a fault that has looked before it looks again, or has ended.
-//! The calls of the monitor are in `monitor`.
+//! seen under it (`copy_on_write`). A registration counts as a change of the VMAs, and then takes
+//! the lock of each table of the range once: so a fault that has looked before it looks again, or
+//! has ended. The calls of the monitor are in `monitor`.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{fmt, ops::Range, sync::atomic::Ordering};
@@ -28,7 +28,7 @@ use crate::{
     fault::attempt::FirstLook,
     fault::rights::WantedAccess,
     monitor::aligned,
-    monitor::track::{WP, sweep_areas},
+    monitor::page_marks::{WP, sweep_areas},
 };
 
 bitflags::bitflags! {

@@ -26,14 +26,14 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError, UserFaultHandler,
-    change::guard,
-    change::hook::PageHost,
+    change::guard_pages,
+    change::page_host::PageHost,
     fault::attempt::FaultStep,
     fault::attempt::FirstLook,
-    fault::huge::HUGE,
+    fault::huge_page::HUGE,
     fault::new_frame::NewFrame,
     fault::rights::WantedAccess,
-    monitor::track::{POISON, WP, marked},
+    monitor::page_marks::{POISON, WP, marked},
 };
 
 /// Whether the entry of a guard page is that of an absent page with a mark.
@@ -43,7 +43,7 @@ pub(crate) fn is_mark(attrs: Attrs) -> bool {
 
 /// The attributes of an absent page with a mark.
 fn mark() -> Attrs {
-    let attrs = guard::attrs();
+    let attrs = guard_pages::attrs();
     Attrs { soft: attrs.soft | WP, ..attrs }
 }
 

@@ -29,9 +29,9 @@ use vma::PAGE_SIZE;
 
 use crate::{
     FrameGroup, GroupError, Mappings, ObjectError, Shared,
-    fault::reference::{NoFrame, Reference},
-    fault::zero::zero,
-    object::index::{MAX_PAGES, PageIndex, PageSlot},
+    fault::frame_ref::{NoFrame, Reference},
+    fault::zero_page::zero,
+    object::page_index::{MAX_PAGES, PageIndex, PageSlot},
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;

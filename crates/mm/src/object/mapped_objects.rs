@@ -10,10 +10,10 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 use crate::{
     Backing, Mappings,
     change::gather::{CutPage, SweptPages},
-    change::hook::virt,
-    fault::huge::HUGE,
+    change::page_host::virt,
+    fault::huge_page::HUGE,
     fault::rights,
-    monitor::track::is_poison,
+    monitor::page_marks::is_poison,
     monitor::wp_unpopulated::clear_of_object,
     object::mappings::{Take, TakeBack, Visit},
     space::Core,

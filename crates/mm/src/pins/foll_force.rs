@@ -18,7 +18,7 @@ use vma::PAGE_SIZE;
 
 use crate::{
     Access, AddressSpace, CopyError, FaultError,
-    fault::reference::{Reference, hold, is_counted},
+    fault::frame_ref::{Reference, hold, is_counted},
     fault::rights::WantedAccess,
 };
 

@@ -148,8 +148,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// Whether a page is as [`settle_page`](Self::settle_page) leaves it. The caller has the write
-    /// right.
+    /// Whether a page is as [`settle_page`](Self::settle_page) leaves it. The caller has the mmap
+    /// lock.
     fn is_settled(&self, page: VirtAddr) -> bool {
         let want = match self.is_private_at(page) {
             true => WantedAccess::forced(Access::Write),

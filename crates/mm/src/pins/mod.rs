@@ -5,7 +5,7 @@
 //! write of the program would go to a copy, and the holder of the pin would be left with the old
 //! frame. So a fork copies pinned pages for the child at once. It looks for them only while the
 //! space has pins for writing, and it must see each one that is kept. Pins are taken without a
-//! lock, so each side stores first and then looks (`pinned`):
+//! lock, so each side stores first and then looks (`pin_counts`):
 //!
 //! - a pin counts itself, reads the count of forks, takes the pins, and reads the count again. If a
 //!   fork was under way or has begun, it gives the pins back, and takes them with the mmap lock;
@@ -15,10 +15,10 @@
 //! program, the holder may have the frame that the page had before. One that lasts is made in
 //! another way (`long_term`).
 
-pub(crate) mod access;
 pub(crate) mod foll_force;
 pub(crate) mod long_term;
-pub(crate) mod pinned;
+pub(crate) mod pin_counts;
+pub(crate) mod user_copy;
 
 use core::fmt;
 
@@ -26,7 +26,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
 use paging::{Format, GupError, unpin};
 
-use crate::{Access, AddressSpace, FaultError, FaultOutcome, pins::pinned::PinCounts};
+use crate::{Access, AddressSpace, FaultError, FaultOutcome, pins::pin_counts::PinCounts};
 
 /// Pinned frames of a program. Dropping this unpins them.
 ///

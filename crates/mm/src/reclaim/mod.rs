@@ -24,10 +24,10 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::hook::{PageHost, TableWork},
-    fault::reference::{Reference, block_of, hold, is_counted},
+    change::page_host::{PageHost, TableWork},
+    fault::frame_ref::{Reference, block_of, hold, is_counted},
     fault::rights,
-    monitor::track::{AWAY, marked},
+    monitor::page_marks::{AWAY, marked},
     monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };

@@ -21,8 +21,8 @@
 //! entry waits for the mmap lock while a flush of the third step is pending. Nothing is cached of
 //! a swap entry itself, so that bringing a page back needs no flush.
 //!
-//! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the write
-//! right twice, and two flushes.
+//! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the mmap
+//! lock twice, and two flushes.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::Ordering;
@@ -37,11 +37,11 @@ use crate::{
     change::gather::release,
     fault::attempt::FaultStep,
     fault::attempt::{FirstLook, refused},
+    fault::frame_ref::{Reference, block_of},
     fault::new_frame::{NewFrame, read_words},
-    fault::reference::{Reference, block_of},
     fault::rights,
-    fault::zero::zero,
-    monitor::track::{AWAY, marked},
+    fault::zero_page::zero,
+    monitor::page_marks::{AWAY, marked},
     space::Calls,
     thresholds::SLOT_REFUSALS,
 };

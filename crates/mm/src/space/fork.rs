@@ -10,7 +10,7 @@
 //! pages as referenced that its parent has used.
 //!
 //! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
-//! table that the two share leads there (`waiting`).
+//! table that the two share leads there (`deferred_unmap`).
 //!
 //! # Concurrent faults
 //! A fork holds the mmap lock, and faults run meanwhile. One that finds a table that is being
@@ -31,8 +31,8 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace, Commitment, Error, Shared,
-    change::hook::{PageHost, TableWork},
-    fault::reference::{NoFrame, Reference},
+    change::page_host::{PageHost, TableWork},
+    fault::frame_ref::{NoFrame, Reference},
     monitor::events::Children,
     space::Core,
     space::shared::SharedRoom,
@@ -99,8 +99,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Tables that are shared cannot be unlinked any more.
             self.core.waiting.unlink_kept(&self.core.tables);
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
-            // tables of all spaces that share it. The software bits are this crate's, as `anon`
-            // says. The mmap lock keeps other calls away. The flush is done below.
+            // tables of all spaces that share it. The software bits are this crate's, as
+            // `copy_on_write` says. The mmap lock keeps other calls away. The flush is done below.
             let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();

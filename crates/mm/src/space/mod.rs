@@ -2,16 +2,16 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `changes` | the count of changes: why the second look of a fault is one load |
-//! | `fork`, `policy` | fork; huge pages |
+//! | `change_count` | the count of changes: why the second look of a fault is one load |
+//! | `fork`, `huge_state` | fork; huge pages |
 //! | `commitment`, `group`, `shortage` | promised memory; a limit of frames; frames that run out |
 //! | `shared` | shared values whose allocation can fail |
 
-pub(crate) mod changes;
+pub(crate) mod change_count;
 pub(crate) mod commitment;
 pub(crate) mod fork;
 pub(crate) mod group;
-pub(crate) mod policy;
+pub(crate) mod huge_state;
 pub(crate) mod shared;
 pub(crate) mod shortage;
 
@@ -32,16 +32,16 @@ use vma::{Layout, Limits, Profile, Sizes};
 use crate::UnmapPolicy;
 use crate::{
     Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
-    change::call::{CallUnderWay, CountedWriter},
-    change::hook::PageHost,
-    change::waiting::Waiting,
-    fault::zero::ZeroFrame,
+    change::cleanup::{CallUnderWay, CountedWriter},
+    change::deferred_unmap::Waiting,
+    change::page_host::PageHost,
+    fault::zero_page::ZeroFrame,
     monitor::wp_unpopulated::is_mark,
     object::mappings::Family,
-    pins::pinned::PinCounts,
-    space::changes::Changes,
+    pins::pin_counts::PinCounts,
+    space::change_count::Changes,
     space::commitment::Commitment,
-    space::policy::HugeState,
+    space::huge_state::HugeState,
     space::shared::{Shared, SharedRoom, WeakShared},
     thresholds::LOCK_PAUSES,
 };
@@ -112,7 +112,7 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) shortage: Once<Arc<dyn OnLimit>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero_frame: RefCounted<ZeroFrame<M, F>>,
-    /// The frame of guard pages (`guard`).
+    /// The frame of guard pages (`guard_pages`).
     pub(crate) guard_frame: RefCounted<ZeroFrame<M, F>>,
 }
 

@@ -24,7 +24,7 @@ use paging::Format;
 use crate::{
     AddressSpace, OnLimit,
     change::gather::{CutPage, Gather},
-    change::hook::{ALL, virt},
+    change::page_host::{ALL, virt},
     space::{Core, lower_half},
 };
 
