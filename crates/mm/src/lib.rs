@@ -8,29 +8,29 @@
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `fault/attempt` |
 //! | mmap, munmap, mprotect, brk, shmat, shmdt | the methods of these names | `change/calls` |
-//! | madvise | [`AddressSpace::madvise`] | `change/advise`, `change/collapse` |
-//! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge`, `space/policy`, `change/collapse` |
+//! | madvise | [`AddressSpace::madvise`] | `change/madvise`, `change/collapse` |
+//! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge_page`, `space/huge_state`, `change/collapse` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `change/calls`, `object` |
-//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/seals`, `object/bytes`, `object/index` |
-//! | guard pages | [`AddressSpace::madvise`] | `change/guard` |
+//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/seals`, `object/read_write`, `object/page_index` |
+//! | guard pages | [`AddressSpace::madvise`] | `change/guard_pages` |
 //! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `object/file`, `object/cache` |
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `object/mappings`, `object/mapped_objects` |
-//! | the memory of devices | [`DeviceMemory`] | `object/device` |
+//! | the memory of devices | [`DeviceMemory`] | `object/device_memory` |
 //! | msync | [`AddressSpace::msync`] | `change/msync` |
 //! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `change/calls` |
-//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/mlock`, `change/mremap`, `change/moving` |
+//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/mlock`, `change/mremap`, `change/move_pages` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `pins` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `pins/foll_force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
 //! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `monitor` |
-//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `monitor/track`, `monitor/scan` |
-//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `listing/residency` |
+//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `monitor/page_marks`, `monitor/pagemap_scan` |
+//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `listing/mincore` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `listing` |
 //! | exec | [`AddressSpace::exec`] | `change/calls` |
 //! | fork | [`AddressSpace::fork`] | `space/fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `space/group`, `space/commitment` |
 //! | frames that run out; the pages of a program that is to end | [`AddressSpace::set_shortage_handler`], [`AddressSpace::reap`] | `space/shortage` |
-//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/waiting`, `change/deferred` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/deferred_unmap`, `change/wait_lists` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # Modules
@@ -60,9 +60,9 @@
 //! |---|---|---|
 //! | a VMA | the tree of [`vma`]; a guard keeps it for a reader | it is replaced, and the readers are gone |
 //! | a frame that is mapped | each entry that leads to it holds a reference (none to the zero page or a guard page) | the entry has changed, and the flush is done |
-//! | a frame that a sweep has taken | the `Gather`, or the bag of a TLB grace period (`change/deferred`) | its flush, or the period, is over |
+//! | a frame that a sweep has taken | the `Gather`, or the list of a TLB grace period (`change/wait_lists`) | its flush, or the period, is over |
 //! | a table that became empty | the pending flush in the same gather | the flush, then a grace period of readers |
-//! | addresses that wait | the ranges of the bag; no VMA is placed there | the period is over, or a call claims them |
+//! | addresses that wait | the ranges of the list; no VMA is placed there | the period is over, or a call claims them |
 //! | a page of an object | the object's index, and each entry | it is truncated or evicted, and taken back from all spaces |
 //! | a frame that a fault has prepared | `fault/new_frame` | it is mapped, or the fault ends |
 //! | a pinned frame | the pin | it is released, also after the map has gone |
@@ -92,24 +92,24 @@ mod space;
 mod thresholds;
 
 pub use change::collapse::CollapseError;
-pub use change::hook::Hook;
 pub use change::msync::SyncFlags;
+pub use change::page_host::PageHost;
 pub use change::unmap_policy::UnmapPolicy;
 pub use error::{Error, FaultError};
-pub use fault::Outcome;
-pub use fault::block::FaultBlocks;
-pub use fault::huge::HugePages;
+pub use fault::FaultOutcome;
+pub use fault::fault_blocks::FaultBlocks;
+pub use fault::huge_page::HugePages;
 pub use fault::rights::Access;
 pub use listing::pagemap;
-pub use listing::usage::{Totals, Usage};
+pub use listing::smaps::{Totals, Usage};
 pub use monitor::Resolved;
 pub use monitor::events::{UserFaultChange, UserFaultEvent, UserFaultEvents};
-pub use monitor::scan::{PageCategories, PageRegion, Scan, Scanned};
+pub use monitor::pagemap_scan::{PageCategories, PageRegion, Scan, Scanned};
 pub use monitor::userfault::{
     UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
 };
 pub use object::backing::Backing;
-pub use object::device::DeviceMemory;
+pub use object::device_memory::DeviceMemory;
 pub use object::file::{File, PageSource};
 pub use object::mappings::Mappings;
 pub use object::seals::Seals;
@@ -117,7 +117,7 @@ pub use object::shmem::{Shmem, ShmemKind};
 pub use object::{CachedPages, MemoryPages, Object, ObjectError, ObjectInfo};
 pub use paging::Swap;
 pub use pins::UserPins;
-pub use pins::access::CopyError;
+pub use pins::user_copy::CopyError;
 pub use reclaim::Reclaimed;
 pub use space::commitment::{Commitment, Overcommit};
 pub use space::group::{FrameGroup, GroupError, OnLimit};

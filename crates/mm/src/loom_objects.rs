@@ -8,9 +8,9 @@ use paging::{Paging, X86_64};
 use sim::{Model, model};
 
 use crate::{
-    fault::reference::Reference,
+    fault::frame_ref::Reference,
     object::cache::{PAGE, PageCache},
-    object::index::{PageIndex, Slot},
+    object::page_index::{PageIndex, PageSlot},
 };
 
 const LEVELS: u8 = 3;
@@ -46,10 +46,10 @@ fn a_page_that_is_written_is_not_evicted() {
         let written = other.join().unwrap();
         if let Some(frame) = written {
             assert!(!evicted, "a write is lost");
-            assert_eq!(cache.index.get(0), Slot::Page(frame));
+            assert_eq!(cache.index.get(0), PageSlot::Page(frame));
             assert!(cache.index.start_sync(0..1), "the mark is lost");
         } else {
-            assert_eq!(cache.index.get(0) == Slot::Absent, evicted);
+            assert_eq!(cache.index.get(0) == PageSlot::Absent, evicted);
         }
     });
 }
@@ -72,7 +72,7 @@ fn pages_are_found_while_the_index_grows() {
                 now
             };
             // This CPU makes the words of the index.
-            assert_eq!(index.get(0), Slot::Absent);
+            assert_eq!(index.get(0), PageSlot::Absent);
             let (here, machine) = (Arc::clone(&index), model.clone());
             let other = model.spawn(1, move || {
                 let own = insert(&machine, &here, second, 2);
@@ -88,8 +88,8 @@ fn pages_are_found_while_the_index_grows() {
             });
             let first = insert(model, &index, 0, 1);
             let own = other.join().unwrap();
-            assert_eq!(index.get(0), Slot::Page(first));
-            assert_eq!(index.get(second), Slot::Page(own));
+            assert_eq!(index.get(0), PageSlot::Page(first));
+            assert_eq!(index.get(second), PageSlot::Page(own));
         });
     }
 }

@@ -45,14 +45,14 @@
 //! # Why the second look is one load
 //!
 //! A call counts a change between its store and its sweep. A fault that reads the same count before
-//! its first look and at its second one need not look at the VMAs again: see `changes`.
+//! its first look and at its second one need not look at the VMAs again: see `change_count`.
 //!
 //! # Why a range is empty before it is new
 //!
-//! A map over another one is stored busy first. A fault that finds a busy VMA waits for the write
-//! right; one that was earlier fails its second look, or the sweep removes its page. The flush ends
+//! A map over another one is stored busy first. A fault that finds a busy VMA waits for the mmap
+//! lock; one that was earlier fails its second look, or the sweep removes its page. The flush ends
 //! before the second store. So no CPU has an old translation when the first new page appears, and
-//! no write into the new map is lost ([`vma::Step`]).
+//! no write into the new map is lost ([`vma::CallStep`]).
 //!
 //! # Why an unused VMA is not swept
 //!
@@ -60,15 +60,16 @@
 //! look; the first private write does so with the anon_vma. munmap closes the mark of each VMA
 //! before its store. If all were unmarked, no page is there, and none comes: a later fault finds
 //! the mark closed, takes the mmap lock, and looks the VMA up again. The mark is one word, so one
-//! compare-exchange decides which of the two came first (`vma`, `anon`). Where a part of the VMA
-//! has stayed and is marked later, the second look of a fault is one at the tree.
+//! compare-exchange decides which of the two came first (`vma`, `anon_vma`). Where a part of the
+//! VMA has stayed and is marked later, the second look of a fault is one at the tree.
 //!
 //! # TLBs
 //!
 //! From absent to present nothing is cached. A page that gains rights may fault once more:
-//! [`Outcome::Spurious`](crate::Outcome::Spurious) drops the old translation. A page that loses
-//! rights is flushed before the call returns, and an unmapped one before its frame is given back. A
-//! page that gets another frame, by a copy, is flushed before it is writable (`anon`).
+//! [`FaultOutcome::Spurious`](crate::FaultOutcome::Spurious) drops the old translation. A page that
+//! loses rights is flushed before the call returns, and an unmapped one before its frame is given
+//! back. A page that gets another frame, by a copy, is flushed before it is writable
+//! (`copy_on_write`).
 //!
 //! A space can let munmap of private anonymous memory wait for a TLB grace period instead
 //! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and another CPU may use what it
@@ -91,8 +92,9 @@
 //! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
 //! or takes over a shared one before it changes something below: the essay in `paging`
 //! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
-//! *before* it closes the range ([`vma::Step::close`]), so lack of memory changes nothing. Tables
-//! that lie wholly in a range that becomes empty are left to the other space, without a copy.
+//! *before* it closes the range ([`vma::CallStep::close`]), so lack of memory changes nothing.
+//! Tables that lie wholly in a range that becomes empty are left to the other space, without a
+//! copy.
 //!
 //! # Objects
 //!

@@ -26,7 +26,7 @@ pub(crate) const KEPT_RANGE_BYTES: usize = 256 << 20;
 pub(crate) const PASSED_RANGES: usize = 8;
 
 /// The most pauses between two tries to get the mmap lock without performing requests.
-pub(crate) const RIGHT_PAUSES: u32 = 32;
+pub(crate) const LOCK_PAUSES: u32 = 32;
 /// The frames that a CPU takes from the limit of a group at once.
 pub(crate) const GROUP_FRAMES: usize = 32;
 /// The pages that a copy of a program's memory pins at once.

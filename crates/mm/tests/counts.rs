@@ -60,7 +60,7 @@ fn fault(access: Access) -> Counts {
     };
     count(RUNS, begin, |space| {
         let at = VirtAddr::new((AT + next.get() * PAGE) as u64);
-        assert_eq!(space.handle_fault(at, access), Ok(Outcome::Mapped));
+        assert_eq!(space.handle_fault(at, access), Ok(FaultOutcome::Mapped));
     })
 }
 

@@ -2,11 +2,11 @@
 
 use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon::Slot,
+    anon_vma::AnonSlot,
     host::{Host, Work},
-    plan::Plan,
     space::Writer,
-    state::VmaCounts,
+    space_state::VmaCounts,
+    step_plan::StepPlan,
     vma::page_align,
 };
 
@@ -68,19 +68,19 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         self.may_lock_more(flags, new - old)?;
         self.may_expand(flags, new - old, 0)?;
         let mut vma = Vma::anonymous(self.mergeable(flags));
-        vma.anon = Slot::empty(self.vmas.state.moment());
+        vma.anon = AnonSlot::empty(self.vmas.state.moment());
         let below = self.vmas.before(old).filter(|b| b.end == old && b.end > start_brk);
         match below.filter(|below| below.takes_in(&vma, self.vmas.state.generation())) {
             // The same VMA with another end: no reference count changes.
             Some(below) => {
                 let more = VmaCounts::default().size(below.vma.flags, new - old, 1);
-                let plan = Plan::end(below.start, new, more);
+                let plan = StepPlan::end(below.start, new, more);
                 self.apply(plan.enters(old..new, false))?;
             }
             None => {
                 self.room_for(1)?;
                 let heap = Area { start: old, end: new, vma: RefCounted::new(vma)? };
-                let plan = Plan::change(heap.into(), VmaCounts::default(), Work::Nothing);
+                let plan = StepPlan::change(heap.into(), VmaCounts::default(), Work::Nothing);
                 self.apply(plan.enters(old..new, true))?;
             }
         }

@@ -6,12 +6,12 @@
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon::Slot,
+    anon_vma::AnonSlot,
     host::{Host, Work},
     merge::may_share_anon,
-    plan::Plan,
     space::Writer,
-    tree::Look,
+    step_plan::StepPlan,
+    tree::VmaRef,
 };
 
 impl<F: MappedFile, R: grace::Reclaim> AddressSpace<F, R> {
@@ -86,7 +86,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         });
         let anon =
             lender.map_or_else(|| self.vmas.state.new_anon(), |lender| lender.vma.anon.get());
-        let anon = Slot::filled(anon);
+        let anon = AnonSlot::filled(anon);
         Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 
@@ -112,7 +112,9 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let vma = self.with_anon(&area)?;
         let gone = area.middle().gone();
         let grown = Area { start, end, vma };
-        self.apply(Plan::change(grown.into(), gone, Work::Nothing).enters(start..area.start, false))
+        self.apply(
+            StepPlan::change(grown.into(), gone, Work::Nothing).enters(start..area.start, false),
+        )
     }
 
     /// Grows the stack whose VMA is the next above `addr` down to the page of `addr`, after a fault
@@ -131,7 +133,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if end - start > limit || start < self.vmas.profile.min_address {
             return Err(Error::Unmapped);
         }
-        let in_the_way = |below: Look<'_, F>| {
+        let in_the_way = |below: VmaRef<'_, F>| {
             let flags = below.vma.flags;
             let solid = flags.intersects(VmFlags::ACCESS) && !flags.contains(VmFlags::GROWSDOWN);
             solid && start - below.end < self.vmas.profile.stack_guard_gap
@@ -156,7 +158,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// to other VMAs after it.
     pub(crate) fn populate_now(&mut self, start: usize, end: usize) {
         let mut at = start;
-        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(VmaRef::keep) {
             at = area.end;
             let _later = self.populate_one(area);
         }
@@ -166,7 +168,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// mlock does.
     pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(VmaRef::keep) {
             at = area.end;
             let waits = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
             if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {

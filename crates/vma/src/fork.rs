@@ -1,15 +1,15 @@
 //! fork: the child's VMAs (rule 3).
 //!
 //! The child's tree is a duplicate that shares the nodes and the VMAs of the parent's tree. Private
-//! pages make no difference: see [`anon`](crate::anon). Then only the VMAs that differ in the child
-//! ([`Vma::changes_at_fork`]) are stored or erased in it. The address space counts these VMAs, so
-//! without any of them it forks in constant time.
+//! pages make no difference: see [`anon_vma`](crate::anon_vma). Then only the VMAs that differ in
+//! the child ([`Vma::changes_at_fork`]) are stored or erased in it. The address space counts these
+//! VMAs, so without any of them it forks in constant time.
 
 use core::ops::Range;
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, host::Host,
-    space::Writer, state::VmaCounts, tree::Change, tree::Vmas,
+    space::Writer, space_state::VmaCounts, tree::TreeWrite, tree::Vmas,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
@@ -118,7 +118,7 @@ impl<F: MappedFile, R: grace::Reclaim> Vmas<'_, F, R> {
         gone.count(parents, -1);
         let gone = gone.size(parents.flags, end - start, -1);
         if parents.flags.contains(VmFlags::DONTCOPY) {
-            return self.write_known(Change::hole(start, end), gone);
+            return self.write_known(TreeWrite::hole(start, end), gone);
         }
         let mut vma = Vma::clone(parents);
         vma.flags -= VmFlags::LOCKED_MASK;

@@ -2,16 +2,16 @@
 //! gets a VMA.
 //!
 //! `vma` knows no pages. It decides what happens to them, and a [`Host`] does it. The order of both
-//! is that of a [`Step`].
+//! is that of a [`CallStep`].
 
 use core::ops::Range;
 
 use grace::Reclaim;
 
 use crate::{
-    AddressSpace, Advice, Error, MappedFile, Step, VmFlags, Vma,
+    AddressSpace, Advice, CallStep, Error, MappedFile, VmFlags, Vma,
     space::Writer,
-    state::{State, VmaCounts},
+    space_state::{SpaceState, VmaCounts},
 };
 
 /// A host of an address space: the crate that manages the pages behind its VMAs.
@@ -24,7 +24,7 @@ use crate::{
 /// struct Log(Vec<Range<usize>>);
 ///
 /// impl<F: MappedFile, R: grace::Reclaim> Host<F, R> for Log {
-///     fn apply(&mut self, mut step: Step<'_, '_, F, R>) -> Result<(), Error> {
+///     fn apply(&mut self, mut step: CallStep<'_, '_, F, R>) -> Result<(), Error> {
 ///         step.hold()?;
 ///         step.close(false)?;
 ///         if let Work::Unmap { range, .. } = step.work() {
@@ -62,9 +62,9 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     /// pages of one space refuses the others: safe code may give its host to a copy
     /// ([`Writer::duplicate`]). Memory for `growth` more bytes must be promised
     /// ([`VmFlags::ACCOUNT`]); what is promised and not needed when the call has ended is given
-    /// back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`Enters`]), `vma` has
-    /// its contents, if they are not those of its neighbour: nothing waits in the range when this
-    /// returns. By default it does nothing.
+    /// back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]), `vma`
+    /// has its contents, if they are not those of its neighbour: nothing waits in the range when
+    /// this returns. By default it does nothing.
     ///
     /// # Errors
     /// [`Error::Overcommit`], [`Error::OutOfMemory`], those of a file that refuses a map,
@@ -73,18 +73,18 @@ pub trait Host<F: MappedFile, R: Reclaim> {
         &mut self,
         space: SpaceId,
         growth: isize,
-        enters: Option<&Enters>,
+        enters: Option<&EnteredRange>,
         vma: Option<&Vma<F>>,
     ) -> Result<(), Error> {
         let _ = (space, growth, enters, vma);
         Ok(())
     }
 
-    /// Applies a step with work on pages, in the order that [`Step`] explains.
+    /// Applies a step with work on pages, in the order that [`CallStep`] explains.
     ///
     /// # Errors
     /// Those of the step: nothing has changed. Those of an advice: some pages may have.
-    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error>;
+    fn apply(&mut self, step: CallStep<'_, '_, F, R>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
     /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
@@ -107,7 +107,7 @@ impl<F: MappedFile, R: Reclaim> Host<F, R> for () {
     const BRINGS_IN: bool = false;
 
     #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error> {
+    fn apply(&mut self, step: CallStep<'_, '_, F, R>) -> Result<(), Error> {
         step.store()
     }
 }
@@ -122,14 +122,14 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Host<F, R> for &mut H {
         &mut self,
         space: SpaceId,
         growth: isize,
-        enters: Option<&Enters>,
+        enters: Option<&EnteredRange>,
         vma: Option<&Vma<F>>,
     ) -> Result<(), Error> {
         H::admit(self, space, growth, enters, vma)
     }
 
     #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R>) -> Result<(), Error> {
+    fn apply(&mut self, step: CallStep<'_, '_, F, R>) -> Result<(), Error> {
         H::apply(self, step)
     }
 
@@ -159,8 +159,8 @@ pub enum Work {
     },
     /// The range gets a new map in the place of others, whose pages go.
     Replace(Range<usize>),
-    /// The range has other rights ([`Step::vma`]); its flags were `old`. When the step has ended,
-    /// no CPU has a translation with a right that the VMA has lost.
+    /// The range has other rights ([`CallStep::vma`]); its flags were `old`. When the step has
+    /// ended, no CPU has a translation with a right that the VMA has lost.
     Protect {
         /// The range.
         range: Range<usize>,
@@ -178,8 +178,8 @@ pub enum Work {
         /// the host refuses the move.
         stays: bool,
     },
-    /// madvise(2) on a part of one VMA ([`Step::vma`]), which stays. The host may make parts of it
-    /// busy ([`Step::while_busy`]).
+    /// madvise(2) on a part of one VMA ([`CallStep::vma`]), which stays. The host may make parts of
+    /// it busy ([`CallStep::while_busy`]).
     Advise {
         /// The part.
         range: Range<usize>,
@@ -213,7 +213,7 @@ impl Work {
 pub struct SpaceId(*const ());
 
 impl SpaceId {
-    pub(crate) fn new(state: &State) -> SpaceId {
+    pub(crate) fn new(state: &SpaceState) -> SpaceId {
         SpaceId(core::ptr::from_ref(state).cast())
     }
 }
@@ -228,7 +228,7 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
 
 /// A range that gets a VMA where it had none, or another one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Enters {
+pub struct EnteredRange {
     /// The range.
     pub range: Range<usize>,
     /// Whether the map is new. Otherwise a map that was there grows, or moves.

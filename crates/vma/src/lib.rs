@@ -6,32 +6,32 @@
 //!
 //! | call | method | file |
 //! |---|---|---|
-//! | mmap | [`Writer::mmap`], [`Writer::choose_address`] | `request`, `map`, `place` |
-//! | munmap | [`Writer::munmap`] | `unmap` |
-//! | mprotect, pkey_mprotect | [`Writer::mprotect`] | `protect` |
+//! | mmap | [`Writer::mmap`], [`Writer::choose_address`] | `map_request`, `mmap`, `unmapped_area` |
+//! | munmap | [`Writer::munmap`] | `munmap` |
+//! | mprotect, pkey_mprotect | [`Writer::mprotect`] | `mprotect` |
 //! | pkey_alloc, pkey_free | [`Writer::pkey_alloc`], [`Writer::pkey_free`] | `pkey` |
-//! | mremap | [`Writer::mremap`] | `remap` |
+//! | mremap | [`Writer::mremap`] | `mremap` |
 //! | brk | [`Writer::brk`] | `brk` |
-//! | madvise | [`Writer::madvise`] | `advise` |
-//! | mlock, mlock2, munlock, mlockall, munlockall | [`Writer::mlock`] and its neighbours | `lock` |
+//! | madvise | [`Writer::madvise`] | `madvise` |
+//! | mlock, mlock2, munlock, mlockall, munlockall | [`Writer::mlock`] and its neighbours | `mlock` |
 //! | fork | [`Writer::fork`] | `fork` |
-//! | execve, drivers | [`AddressSpace::new`], [`Writer::adopt`] | `space`, `special` |
-//! | shmat, shmdt | [`Writer::shmat`], [`Writer::shmdt`] | `shm` |
-//! | mbind, mseal, remap_file_pages, prctl | [`Writer::mbind`] and its neighbours | `special` |
-//! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`], [`Writer::move_private`] | `watch` |
+//! | execve, drivers | [`AddressSpace::new`], [`Writer::adopt`] | `space`, `rare_calls` |
+//! | shmat, shmdt | [`Writer::shmat`], [`Writer::shmdt`] | `sysv_shm` |
+//! | mbind, mseal, remap_file_pages, prctl | [`Writer::mbind`] and its neighbours | `rare_calls` |
+//! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`], [`Writer::move_private`] | `uffd` |
 //! | soft-dirty VMAs (clear_refs) | [`Writer::clear_soft_dirty`] | `soft_dirty` |
 //! | first write fault in a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
-//! | /proc/PID/maps | [`Writer::write_maps`] | `maps` |
+//! | /proc/PID/maps | [`Writer::write_maps`] | `proc_maps` |
 //!
 //! | other file | contents |
 //! |---|---|
 //! | `RULES.md`, next to `src` | the rules of Linux, by number |
-//! | `step`, `plan` | the order of stores and of work on pages; what a call plans |
+//! | `call_step`, `step_plan` | the order of stores and of work on pages; what a call plans |
 //! | `host` | what a host does in a step |
-//! | `merge`, `anon` | which VMAs merge; which may share anonymous pages, and which were used |
+//! | `merge`, `anon_vma` | which VMAs merge; which may share anonymous pages, and which were used |
 //! | `limits` | sizes, and the limits of setrlimit |
 //! | `profile` | the rules that differ between kernels |
-//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the rest of the state, and the types |
+//! | `tree`, `space_state`, `vma`, `flags`, `mapped_file`, `error` | the tree of VMAs, the rest of the state, and the types |
 //!
 //! # Why it is correct
 //!
@@ -44,9 +44,9 @@
 //! one range with one set of contents.
 //!
 //! *Hidden state.* Whether VMAs merge depends on state that no listing shows: the open file
-//! description, the offset of anonymous memory, and which VMAs may share anonymous pages (`anon`).
-//! This crate keeps that state as Linux does. The evidence is the mirror in the crate `trace`: it
-//! runs real programs, and after every call our listing must equal the kernel's.
+//! description, the offset of anonymous memory, and which VMAs may share anonymous pages
+//! (`anon_vma`). This crate keeps that state as Linux does. The evidence is the mirror in the crate
+//! `trace`: it runs real programs, and after every call our listing must equal the kernel's.
 //!
 //! *The host's part.* The crate knows nothing of processes, page tables or files. A host implements
 //! [`MappedFile`], chooses the kernel whose rules apply ([`Profile`]), and reports events that are
@@ -62,59 +62,59 @@ compile_error!(
     "samara-vma models address spaces of 47 bits and more: build it for a 64-bit target"
 );
 
-mod advise;
-mod anon;
+mod anon_vma;
 mod brk;
+mod call_step;
 mod error;
 mod fault;
-mod file;
 mod flags;
 mod fork;
 mod host;
 mod limits;
-mod lock;
-mod map;
-mod maps;
+mod madvise;
+mod map_request;
+mod mapped_file;
 mod merge;
+mod mlock;
+mod mmap;
+mod mprotect;
+mod mremap;
+mod munmap;
 mod pkey;
-mod place;
-mod plan;
+mod proc_maps;
 mod profile;
-mod protect;
-mod remap;
-mod request;
-mod shm;
+mod rare_calls;
 mod soft_dirty;
 mod space;
-mod special;
-mod state;
-mod step;
+mod space_state;
+mod step_plan;
+mod sysv_shm;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod unmap;
+mod uffd;
+mod unmapped_area;
 mod vma;
-mod watch;
 
-pub use advise::Advice;
-pub use anon::Touched;
+pub use anon_vma::TouchMark;
+pub use call_step::CallStep;
 pub use error::Error;
-pub use file::{MappedFile, NoFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
-pub use host::{Enters, Host, SpaceId, Work};
+pub use host::{EnteredRange, Host, SpaceId, Work};
 pub use limits::{Limits, Sizes};
-pub use lock::LockAll;
+pub use madvise::Advice;
+pub use map_request::{MapFlags, MapRequest};
 pub use maple::RefCounted;
+pub use mapped_file::{MappedFile, NoFile, Placement};
+pub use mlock::LockAll;
+pub use mremap::RemapRequest;
 pub use profile::Profile;
-pub use remap::RemapRequest;
-pub use request::{MapFlags, MapRequest};
-pub use shm::AttachRequest;
-pub use space::{AddressSpace, Layout, MoreLines, Right, Writer};
-pub use special::WholeVma;
-pub use step::Step;
+pub use rare_calls::WholeVma;
+pub use space::{AddressSpace, Layout, MmapLock, MoreLines, Writer};
+pub use sysv_shm::AttachRequest;
 pub use tree::Area;
 pub use vma::{PAGE_SIZE, Policy, Uffd, Vma};
 

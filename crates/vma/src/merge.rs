@@ -7,12 +7,12 @@
 
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
-    anon::{Anon, Generation, Moment, Slot},
+    anon_vma::{Anon, AnonSlot, Generation, Moment},
     host::{Host, Work},
-    plan::Plan,
     space::Writer,
-    state::VmaCounts,
-    tree::{Look, Middle},
+    space_state::VmaCounts,
+    step_plan::StepPlan,
+    tree::{VmaPart, VmaRef},
 };
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
@@ -59,21 +59,21 @@ type Merged<F> = Option<(Area<F>, VmaCounts)>;
 
 /// The neighbours that join a new or changed range.
 struct Sides<'a, F> {
-    left: Option<Look<'a, F>>,
-    right: Option<Look<'a, F>>,
+    left: Option<VmaRef<'a, F>>,
+    right: Option<VmaRef<'a, F>>,
 }
 
 impl<'a, F: MappedFile> Sides<'a, F> {
     /// Keeps the neighbours that `new` can join. It keeps both only if they also fit each other.
     fn of(
-        left: Option<Look<'a, F>>,
-        right: Option<Look<'a, F>>,
+        left: Option<VmaRef<'a, F>>,
+        right: Option<VmaRef<'a, F>>,
         new: &Vma<F>,
         here: Generation,
     ) -> Self {
         let left = left.filter(|l| joins(l.vma, new, here));
         let right = right.filter(|r| joins(r.vma, new, here));
-        let fits = |l: &Look<'a, F>, r: &Look<'a, F>| {
+        let fits = |l: &VmaRef<'a, F>, r: &VmaRef<'a, F>| {
             let both = l.vma.is_faulted() && r.vma.is_faulted();
             !both || l.vma.anon.get().same_owner(r.vma.anon.get(), here)
         };
@@ -119,7 +119,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
             let mut vma = Vma::clone(&joined.vma);
             vma.flags |= sticky;
             if let Some(pages) = pages {
-                vma.anon = Slot::filled(pages.anon.get());
+                vma.anon = AnonSlot::filled(pages.anon.get());
             }
             joined.vma = RefCounted::new(vma)?;
         }
@@ -140,7 +140,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         start: usize,
         end: usize,
         new: &Vma<F>,
-        right: Option<Look<'_, F>>,
+        right: Option<VmaRef<'_, F>>,
     ) -> Result<Merged<F>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
@@ -158,7 +158,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         start: usize,
         end: usize,
         new: Vma<F>,
-        right: Option<Look<'_, F>>,
+        right: Option<VmaRef<'_, F>>,
     ) -> Result<(Area<F>, VmaCounts), Error> {
         match self.merge_new(start, end, &new, right)? {
             Some(merged) => Ok(merged),
@@ -174,7 +174,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// it: what joins it next would otherwise depend on a fault between two steps of one call.
     pub(crate) fn modify(
         &mut self,
-        middle: Middle,
+        middle: VmaPart,
         start: usize,
         end: usize,
         mut new: Vma<F>,
@@ -184,7 +184,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if !(at_left && at_right) && new.anon.get().is_implied(self.vmas.state.generation()) {
             self.vmas.own_anon(start)?;
             if let Some(look) = self.vmas.look_at(start) {
-                new.anon = Slot::filled(look.vma.anon.get());
+                new.anon = AnonSlot::filled(look.vma.anon.get());
             }
         }
         // Shared memory never gets one.
@@ -210,13 +210,13 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     fn modified(&mut self, area: Area<F>, gone: VmaCounts, work: Work) -> Result<(), Error> {
         match work {
             Work::Nothing => self.vmas.write_known(area.into(), gone),
-            work => self.apply(Plan::change(area.into(), gone, work)),
+            work => self.apply(StepPlan::change(area.into(), gone, work)),
         }
     }
 
     fn merge_changed(
         &self,
-        middle: Middle,
+        middle: VmaPart,
         start: usize,
         end: usize,
         new: &Vma<F>,
@@ -236,7 +236,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     }
 }
 
-impl<F: MappedFile> Look<'_, F> {
+impl<F: MappedFile> VmaRef<'_, F> {
     /// Whether new memory behind it, with the contents `new`, joins it.
     pub(crate) fn takes_in(&self, new: &Vma<F>, here: Generation) -> bool {
         joins(self.vma, new, here) && !new.flags.intersects(VmFlags::SPECIAL)

@@ -6,7 +6,7 @@
 //! ([`maple::SoleTree`]). A change takes
 //! [`AddressSpace::write`] and calls the methods of the [`Writer`]. The lock is the tree's own: the
 //! [`Writer`] holds the tree's writer, so it reads without a guard and writes without taking
-//! another lock. The same lock guards the rest of the state ([`State`]).
+//! another lock. The same lock guards the rest of the state ([`SpaceState`]).
 //!
 //! Each call is all or nothing (I7), unless its documentation says that it stops half-way, as Linux
 //! does.
@@ -17,10 +17,10 @@ use grace::{Concurrent, Reclaim};
 use maple::{Nodes, SoleLock, SoleTree};
 
 #[cfg(any(test, fuzzing))]
-use crate::state::VmaCounts;
+use crate::space_state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host, state::State,
-    tree::Look, tree::Tree, tree::Vmas,
+    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host,
+    space_state::SpaceState, tree::Tree, tree::VmaRef, tree::Vmas,
 };
 
 /// The addresses of a program's parts, in bytes. execve sets them.
@@ -62,16 +62,16 @@ pub struct Layout {
 pub struct AddressSpace<F: MappedFile, R: Reclaim> {
     profile: Profile,
     tree: Tree<F, R>,
-    state: State,
+    state: SpaceState,
 }
 
 impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
     /// An empty address space. Allocates nothing.
     pub fn new(profile: Profile, layout: Layout) -> Self {
-        AddressSpace { profile, tree: SoleTree::new_in(), state: State::new(layout) }
+        AddressSpace { profile, tree: SoleTree::new_in(), state: SpaceState::new(layout) }
     }
 
-    pub(crate) fn from_parts(profile: Profile, tree: Tree<F, R>, state: State) -> Self {
+    pub(crate) fn from_parts(profile: Profile, tree: Tree<F, R>, state: SpaceState) -> Self {
         AddressSpace { profile, tree, state }
     }
 
@@ -138,16 +138,16 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
 
     /// As [`write`](Self::write), but returns `None` instead of waiting. For code that must do
     /// something while it waits, such as answering requests of other CPUs. The writer comes later,
-    /// in its place ([`Right::writer`]): it is large, and should not be moved.
+    /// in its place ([`MmapLock::writer`]): it is large, and should not be moved.
     #[cfg_attr(not(feature = "small"), inline(always))]
-    pub fn try_write(&self) -> Option<Right<'_, F, R>>
+    pub fn try_write(&self) -> Option<MmapLock<'_, F, R>>
     where
         R: Concurrent,
     {
-        Some(Right { space: self, lock: self.tree.try_lock()? })
+        Some(MmapLock { space: self, lock: self.tree.try_lock()? })
     }
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &SpaceState {
         &self.state
     }
 
@@ -161,12 +161,12 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
 
 /// The lock of an address space, held until this or its writer is dropped.
 #[must_use = "the lock is released when it is dropped"]
-pub struct Right<'a, F: MappedFile, R: Reclaim> {
+pub struct MmapLock<'a, F: MappedFile, R: Reclaim> {
     space: &'a AddressSpace<F, R>,
     lock: SoleLock<'a, RefCounted<Vma<F>>, R, Nodes>,
 }
 
-impl<'a, F: MappedFile, R: Reclaim> Right<'a, F, R> {
+impl<'a, F: MappedFile, R: Reclaim> MmapLock<'a, F, R> {
     /// The bytes of VMAs that count as promised memory.
     pub fn accounted(&self) -> usize {
         self.space.state.counts().sizes.accounted().unsigned_abs()
@@ -235,7 +235,7 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
 
     /// The VMAs in order, from the first that ends above `addr`.
     pub fn areas_from(&self, addr: usize) -> impl Iterator<Item = Area<F>> + '_ {
-        self.vmas.tree.iter(addr..=usize::MAX).map(|found| Look::of(found).keep())
+        self.vmas.tree.iter(addr..=usize::MAX).map(|found| VmaRef::of(found).keep())
     }
 
     /// The addresses of the program's parts.
@@ -340,7 +340,7 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         for (range, vma) in self.vmas.tree.iter(from..=usize::MAX) {
             let range = *range.start()..range.end() + 1;
             let end = range.end;
-            crate::maps::write_line(out, range.clone(), vma.get(), &layout)?;
+            crate::proc_maps::write_line(out, range.clone(), vma.get(), &layout)?;
             if !more(out, range, vma.get())? {
                 return Ok(Some(end));
             }

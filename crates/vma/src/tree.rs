@@ -14,8 +14,8 @@ use grace::Reclaim;
 use maple::{Nodes, RefCountedRef, SoleTree, SoleWriter};
 
 use crate::{
-    Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon::Slot, state::State,
-    state::VmaCounts,
+    Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon_vma::AnonSlot,
+    space_state::SpaceState, space_state::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.
@@ -45,24 +45,24 @@ pub struct Area<F> {
 
 /// A VMA with its range, borrowed from the tree until it changes. Unlike an [`Area`] it costs no
 /// reference count.
-pub(crate) struct Look<'a, F> {
+pub(crate) struct VmaRef<'a, F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: &'a Vma<F>,
     counted: RefCountedRef<'a, Vma<F>>,
 }
 
-impl<F> Clone for Look<'_, F> {
+impl<F> Clone for VmaRef<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F> Copy for Look<'_, F> {}
+impl<F> Copy for VmaRef<'_, F> {}
 
-impl<'a, F> Look<'a, F> {
+impl<'a, F> VmaRef<'a, F> {
     pub(crate) fn of((range, vma): (RangeInclusive<usize>, RefCountedRef<'a, Vma<F>>)) -> Self {
-        Look { start: *range.start(), end: range.end() + 1, vma: vma.get(), counted: vma }
+        VmaRef { start: *range.start(), end: range.end() + 1, vma: vma.get(), counted: vma }
     }
 
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
@@ -73,7 +73,7 @@ impl<'a, F> Look<'a, F> {
 
 /// A VMA that is about to change, in whole or in part.
 #[derive(Clone, Copy)]
-pub(crate) struct Middle {
+pub(crate) struct VmaPart {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) flags: VmFlags,
@@ -81,9 +81,9 @@ pub(crate) struct Middle {
     pub(crate) counts: VmaCounts,
 }
 
-impl Middle {
+impl VmaPart {
     fn of<F>(start: usize, end: usize, vma: &Vma<F>) -> Self {
-        Middle { start, end, flags: vma.flags, counts: VmaCounts::of(vma) }
+        VmaPart { start, end, flags: vma.flags, counts: VmaCounts::of(vma) }
     }
 
     /// The effect of a write over all of it on the counts, without the new VMA.
@@ -92,15 +92,15 @@ impl Middle {
     }
 }
 
-impl<F> Look<'_, F> {
-    pub(crate) fn middle(&self) -> Middle {
-        Middle::of(self.start, self.end, self.vma)
+impl<F> VmaRef<'_, F> {
+    pub(crate) fn middle(&self) -> VmaPart {
+        VmaPart::of(self.start, self.end, self.vma)
     }
 }
 
 impl<F> Area<F> {
-    pub(crate) fn middle(&self) -> Middle {
-        Middle::of(self.start, self.end, &self.vma)
+    pub(crate) fn middle(&self) -> VmaPart {
+        VmaPart::of(self.start, self.end, &self.vma)
     }
 }
 
@@ -121,16 +121,16 @@ pub(crate) struct Overlap {
 }
 
 /// One write: contents for `start..end`, or `None` for a hole.
-pub(crate) struct Change<F> {
+pub(crate) struct TreeWrite<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
 }
 
-impl<F> Change<F> {
+impl<F> TreeWrite<F> {
     /// An unmapping.
     pub(crate) fn hole(start: usize, end: usize) -> Self {
-        Change { start, end, vma: None }
+        TreeWrite { start, end, vma: None }
     }
 
     /// Its effect on the counts. `gone` is that on the VMAs that it overlaps.
@@ -141,9 +141,9 @@ impl<F> Change<F> {
     }
 }
 
-impl<F> From<Area<F>> for Change<F> {
+impl<F> From<Area<F>> for TreeWrite<F> {
     fn from(Area { start, end, vma }: Area<F>) -> Self {
-        Change { start, end, vma: Some(vma) }
+        TreeWrite { start, end, vma: Some(vma) }
     }
 }
 
@@ -151,47 +151,47 @@ impl<F> From<Area<F>> for Change<F> {
 pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim> {
     pub(crate) profile: &'a Profile,
     pub(crate) tree: SoleWriter<'a, RefCounted<Vma<F>>, R, Nodes>,
-    pub(crate) state: &'a State,
+    pub(crate) state: &'a SpaceState,
 }
 
 impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
     /// The VMA that contains `addr`.
     pub(crate) fn covering(&self, addr: usize) -> Option<Area<F>> {
-        self.look_at(addr).map(Look::keep)
+        self.look_at(addr).map(VmaRef::keep)
     }
 
     /// The VMA that contains `addr`, borrowed.
-    pub(crate) fn look_at(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree.lookup(addr).map(Look::of)
+    pub(crate) fn look_at(&self, addr: usize) -> Option<VmaRef<'_, F>> {
+        self.tree.lookup(addr).map(VmaRef::of)
     }
 
     /// The first VMA that ends above `addr`.
-    pub(crate) fn at_or_after(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree.find(addr..=usize::MAX).map(Look::of)
+    pub(crate) fn at_or_after(&self, addr: usize) -> Option<VmaRef<'_, F>> {
+        self.tree.find(addr..=usize::MAX).map(VmaRef::of)
     }
 
     /// The last VMA that starts below `addr`.
-    pub(crate) fn before(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree.find_rev(0..=addr.checked_sub(1)?).map(Look::of)
+    pub(crate) fn before(&self, addr: usize) -> Option<VmaRef<'_, F>> {
+        self.tree.find_rev(0..=addr.checked_sub(1)?).map(VmaRef::of)
     }
 
     /// The first VMA with a part in `at..end`.
-    pub(crate) fn part(&self, at: usize, end: usize) -> Option<Look<'_, F>> {
+    pub(crate) fn part(&self, at: usize, end: usize) -> Option<VmaRef<'_, F>> {
         if at >= end {
             return None;
         }
-        self.tree.find(at..=end - 1).map(Look::of)
+        self.tree.find(at..=end - 1).map(VmaRef::of)
     }
 
     /// Visits the VMAs with a part in `start..end` in order.
     ///
     /// Most ranges overlap at most one VMA, which one search finds. An iterator costs more to begin
     /// and less for each further VMA.
-    fn each_part(&self, start: usize, end: usize, mut visit: impl FnMut(Look<'_, F>)) {
+    fn each_part(&self, start: usize, end: usize, mut visit: impl FnMut(VmaRef<'_, F>)) {
         let Some(first) = self.part(start, end) else { return };
         visit(first);
         if first.end < end {
-            self.tree.iter(first.end..=end - 1).map(Look::of).for_each(visit);
+            self.tree.iter(first.end..=end - 1).map(VmaRef::of).for_each(visit);
         }
     }
 
@@ -220,20 +220,28 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
     }
 
     /// One write, all or nothing (I7).
-    pub(crate) fn write(&mut self, change: Change<F>) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, change: TreeWrite<F>) -> Result<(), Error> {
         let gone = self.overlap(change.start, change.end).gone;
         self.write_known(change, gone)
     }
 
     /// Replaces the contents of a VMA.
-    pub(crate) fn replace(&mut self, middle: Middle, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
-        let Middle { start, end, .. } = middle;
+    pub(crate) fn replace(
+        &mut self,
+        middle: VmaPart,
+        vma: RefCounted<Vma<F>>,
+    ) -> Result<(), Error> {
+        let VmaPart { start, end, .. } = middle;
         self.write_known(Area { start, end, vma }.into(), middle.gone())
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
     /// it overlaps, without the new VMA.
-    pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
+    pub(crate) fn write_known(
+        &mut self,
+        change: TreeWrite<F>,
+        gone: VmaCounts,
+    ) -> Result<(), Error> {
         let more = change.effect(gone);
         self.check_known(&change, more);
         self.put(change.start..change.end, change.vma)?;
@@ -243,8 +251,8 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
 
     /// In debug builds, checks what a call says of a write. If it splits a VMA, that VMA has an
     /// anon_vma [of its own](Self::own_anon), or none.
-    pub(crate) fn check_known(&self, change: &Change<F>, more: VmaCounts) {
-        let Change { start, end, .. } = *change;
+    pub(crate) fn check_known(&self, change: &TreeWrite<F>, more: VmaCounts) {
+        let TreeWrite { start, end, .. } = *change;
         let counted = || change.effect(self.overlap(start, end).gone);
         debug_assert_eq!(more, counted(), "another count of VMAs overlapped");
         debug_assert!(self.look_at(start).is_none_or(|look| {
@@ -320,7 +328,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         if !look.vma.anon.get().is_implied(self.state.generation()) {
             return Ok(());
         }
-        let anon = Slot::filled(self.state.inherited_anon());
+        let anon = AnonSlot::filled(self.state.inherited_anon());
         let vma = Vma { anon, ..Vma::clone(look.vma) };
         self.replace(look.middle(), RefCounted::new(vma)?)
     }

@@ -4,11 +4,11 @@
 //! address. So both halves of a split VMA have the same contents, and so does a VMA that grew or
 //! shrank. Every change of an address space is then one store of one range into the tree. A VMA in
 //! the tree never changes, because readers look at it without a lock. To change it, store another
-//! one. The only exceptions are its first write and its first page ([`anon`](crate::anon)).
+//! one. The only exceptions are its first write and its first page ([`anon_vma`](crate::anon_vma)).
 
 use alloc::sync::Arc;
 
-use crate::{VmFlags, anon::Slot, anon::Touched};
+use crate::{VmFlags, anon_vma::AnonSlot, anon_vma::TouchMark};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -45,7 +45,7 @@ pub struct Vma<F> {
     pub file: Option<F>,
     /// Offset in pages minus address in pages, wrapping. It stays the same when a VMA is split.
     pub(crate) slide: usize,
-    pub(crate) anon: Slot,
+    pub(crate) anon: AnonSlot,
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
@@ -60,7 +60,7 @@ impl<F> Vma<F> {
             flags,
             file: None,
             slide: 0,
-            anon: Slot::default(),
+            anon: AnonSlot::default(),
             policy: None,
             uffd: None,
             name: None,
@@ -68,7 +68,7 @@ impl<F> Vma<F> {
         }
     }
 
-    /// A VMA of `file` that maps page `pgoff` at address `start`.
+    /// A VMA of `mapped_file` that maps page `pgoff` at address `start`.
     pub(crate) fn of_file(flags: VmFlags, file: F, start: usize, pgoff: usize) -> Self {
         let mut vma = Vma::anonymous(flags);
         vma.file = Some(file);
@@ -102,7 +102,7 @@ impl<F> Vma<F> {
     /// A mark without need makes munmap look at page tables without need.
     #[inline]
     #[must_use]
-    pub fn mark_touched(&self) -> Touched {
+    pub fn mark_touched(&self) -> TouchMark {
         self.anon.touch()
     }
 

@@ -11,8 +11,8 @@ use std::{
 use common::{File, PAGE, anonymous, of_file, space};
 use grace::{Epoch, Reclaim};
 use vma::{
-    AddressSpace, Advice, Area, Error, Host, Layout, MapFlags, Profile, RemapRequest, Step, Uffd,
-    VmFlags, Vma, Work,
+    AddressSpace, Advice, Area, CallStep, Error, Host, Layout, MapFlags, Profile, RemapRequest,
+    Uffd, VmFlags, Vma, Work,
 };
 
 const AT: usize = 0x1000_0000_0000;
@@ -28,7 +28,7 @@ impl<W, R: Reclaim> Host<File, R> for Each<W>
 where
     W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags),
 {
-    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: CallStep<'_, '_, File, R>) -> Result<(), Error> {
         step.hold()?;
         step.close(false)?;
         let none = VmFlags::empty();

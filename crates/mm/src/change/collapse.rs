@@ -1,7 +1,7 @@
 //! MADV_COLLAPSE: huge pages in the place of small ones.
 //!
-//! For each huge page its 2 MiB are busy, so no fault brings a page in ([`vma::Step::while_busy`]),
-//! and:
+//! For each huge page its 2 MiB are busy, so no fault brings a page in
+//! ([`vma::CallStep::while_busy`]), and:
 //!
 //! 1. the pages lose all rights, and the TLBs are flushed: nothing reads or writes them, and a pin
 //!    without a lock is refused;
@@ -19,18 +19,18 @@ use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Mapping, Share};
-use vma::{Step, VmFlags, Vma};
+use vma::{CallStep, VmFlags, Vma};
 
 use crate::{
     Backing, HugePages,
     change::gather::flush_and_release,
-    change::hook::{Hook, PageWork, virt},
-    fault::huge::HUGE,
+    change::page_host::{PageHost, TableWork, virt},
+    fault::frame_ref::{NoFrame, Reference, block_of, is_counted},
+    fault::huge_page::HUGE,
     fault::new_frame::copy,
-    fault::reference::{NoFrame, Reference, block_of, is_counted},
     fault::rights,
-    fault::zero::zero_block,
-    monitor::track::WP,
+    fault::zero_page::zero_block,
+    monitor::page_marks::WP,
 };
 
 /// Why pages were not made huge.
@@ -80,14 +80,14 @@ impl fmt::Display for CollapseError {
 
 impl core::error::Error for CollapseError {}
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Makes the pages of a part of a VMA huge, 2 MiB after 2 MiB, which are busy meanwhile. As in
     /// Linux, a huge page that cannot be made ends the call. But behind pages that are pinned or
     /// write-protected, the rest of the VMA is tried.
     pub(super) fn collapse(
         &mut self,
         range: Range<usize>,
-        step: &mut Step<'_, '_, Backing<M>, G>,
+        step: &mut CallStep<'_, '_, Backing<M>, G>,
     ) -> Result<(), vma::Error> {
         let Some(vma) = step.vma() else { return Ok(()) };
         vma.mark_touched_for_call();
@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             if self.is_huge(at) {
                 continue;
             }
-            self.prepare(at..at + HUGE, PageWork::Protect)?;
+            self.prepare(at..at + HUGE, TableWork::Protect)?;
             match step.while_busy(at..at + HUGE, |vma| self.collapse_one(at, vma))? {
                 Ok(()) => {}
                 Err(refused @ (CollapseError::Pinned | CollapseError::WriteProtected)) => {

@@ -18,10 +18,10 @@ use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
 use vma::PAGE_SIZE;
 
 #[expect(unused_imports, reason = "for links")]
-use crate::change::waiting::Waiting;
+use crate::change::deferred_unmap::Waiting;
 use crate::{
-    change::deferred::{Bag, unlink_empty},
-    change::hook::virt,
+    change::page_host::virt,
+    change::wait_lists::{WaitList, unlink_empty},
     space::Core,
     thresholds::GATHER_FRAMES,
 };
@@ -38,7 +38,7 @@ pub(crate) struct Gather<'p, M: Machine, F: Format, G: Concurrent> {
 
 /// Whose pages a sweep changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sweep {
+pub(crate) enum SweptPages {
     /// Those of this space, by tables of its own.
     Own,
     /// Those of an object, also where other spaces share the tables. The object stores none until
@@ -47,7 +47,7 @@ pub(crate) enum Sweep {
 }
 
 /// The pages that a change takes out of a range.
-pub(crate) enum Clears<C> {
+pub(crate) enum TakenPages<C> {
     All,
     /// Those for which it says so.
     Those(C),
@@ -55,7 +55,7 @@ pub(crate) enum Clears<C> {
 
 /// A page that the range of a sweep cuts in two.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum CutPage {
     /// The VMAs allow none.
     Fails,
     /// It is left as it is: a fault has brought it in since the ends of the range were split, as if
@@ -72,10 +72,10 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
     pub(crate) fn take_out(
         &mut self,
         range: VirtRange,
-        clears: &mut Clears<impl FnMut(&Mapping) -> SweepChange>,
+        clears: &mut TakenPages<impl FnMut(&Mapping) -> SweepChange>,
     ) -> Result<Option<VirtAddr>, paging::Error> {
-        if let Clears::Those(clear) = clears {
-            return self.sweep(Sweep::Own, range, clear);
+        if let TakenPages::Those(clear) = clears {
+            return self.sweep(SweptPages::Own, range, clear);
         }
         let Gather { tables, pending, frames, pages } = self;
         let Some(pending) = pending else { return Ok(None) };
@@ -97,7 +97,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
     /// address.
     fn sweep(
         &mut self,
-        whose: Sweep,
+        whose: SweptPages,
         range: VirtRange,
         change: &mut impl FnMut(&Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, paging::Error> {
@@ -126,8 +126,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         // the program can have seen both before the call.
         unsafe {
             match whose {
-                Sweep::Own => tables.sweep(range, pending, each),
-                Sweep::OfAll => tables.take_back(range, pending, each),
+                SweptPages::Own => tables.sweep(range, pending, each),
+                SweptPages::OfAll => tables.take_back(range, pending, each),
             }
         }
     }
@@ -154,17 +154,17 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         self.frames.len()
     }
 
-    /// Moves everything to what waits for a period. The bag has room for the frames. This CPU
+    /// Moves everything to what waits for a period. The list has room for the frames. This CPU
     /// flushes now: the program that has made the call sees its effect.
-    pub(crate) fn wait_in(&mut self, bag: &mut Bag<M, F, G>) {
+    pub(crate) fn wait_in(&mut self, list: &mut WaitList<M, F, G>) {
         if let Some(pending) = &self.pending {
             pending.flush_here();
         }
-        bag.frames.extend(self.frames.drain(..));
+        list.frames.extend(self.frames.drain(..));
         // Not 0: a table alone waits, too.
-        bag.pages += self.pages.max(1);
+        list.pages += self.pages.max(1);
         if let Some(pending) = self.pending.take() {
-            pending.defer_to(&mut bag.flush);
+            pending.defer_to(&mut list.flush);
         }
     }
 }
@@ -211,15 +211,15 @@ pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
-    /// flush. When it returns, no CPU has a translation that was changed. The caller holds the
-    /// mmap lock, and gives no page more rights than its VMA. `change` does not answer with
-    /// [`SweepChange::Stop`]; after a [cut](Cut::IsLater) it may be asked again about a page that
-    /// stayed.
+    /// flush. When it returns, no CPU has a translation that was changed. The caller holds the mmap
+    /// lock, and gives no page more rights than its VMA. `change` does not answer with
+    /// [`SweepChange::Stop`]; after a [cut](CutPage::IsLater) it may be asked again about a page
+    /// that stayed.
     pub(crate) fn sweep(
         &self,
-        whose: Sweep,
+        whose: SweptPages,
         range: Range<usize>,
-        cut: Cut,
+        cut: CutPage,
         mut change: impl FnMut(&Mapping) -> SweepChange,
     ) -> Result<(), paging::Error> {
         self.each_part(range, cut, |part| Gather::new(&self.tables).sweep(whose, part, &mut change))
@@ -229,9 +229,9 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn take_out(
         &self,
         range: Range<usize>,
-        mut clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
+        mut clears: TakenPages<impl FnMut(&Mapping) -> SweepChange>,
     ) -> Result<(), paging::Error> {
-        self.each_part(range, Cut::IsLater, |part| {
+        self.each_part(range, CutPage::IsLater, |part| {
             Gather::new(&self.tables).take_out(part, &mut clears)
         })
     }
@@ -241,9 +241,9 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn take_out_and_wait(
         &self,
         range: Range<usize>,
-        mut clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
+        mut clears: TakenPages<impl FnMut(&Mapping) -> SweepChange>,
     ) -> Result<(), paging::Error> {
-        self.each_part(range.clone(), Cut::IsLater, |part| {
+        self.each_part(range.clone(), CutPage::IsLater, |part| {
             let mut gather = Gather::new(&self.tables);
             let huge = self.huge.may_exist();
             let keeps = self.waiting.keeps_tables(&self.tables, &range, huge);
@@ -262,7 +262,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn each_part(
         &self,
         mut rest: Range<usize>,
-        cut: Cut,
+        cut: CutPage,
         mut each: impl FnMut(VirtRange) -> Result<Option<VirtAddr>, paging::Error>,
     ) -> Result<(), paging::Error> {
         while let Some(part) = virt(rest.clone()) {
@@ -270,7 +270,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
                 Ok(Some(next)) => rest.start = next.get() as usize,
                 Ok(None) => break,
                 Err(paging::Error::Cut(page, size))
-                    if cut == Cut::IsLater && self.huge.may_exist() =>
+                    if cut == CutPage::IsLater && self.huge.may_exist() =>
                 {
                     let start = page.get() as usize;
                     match start < rest.start {

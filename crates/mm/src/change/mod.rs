@@ -2,11 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `calls`, `advise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
-//! | `hook`, `call` | the one door to pages; what follows a call |
+//! | `calls`, `madvise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
+//! | `page_host`, `cleanup` | the one door to pages; what follows a call |
 //! | `gather` | what a change has taken, until it may be reused |
-//! | `moving`, `collapse`, `guard` | moves without a copy; MADV_COLLAPSE; guard pages |
-//! | `unmap_policy`, `waiting`, `deferred`, `ranges` | munmap without IPIs: the choice, why it is right, what waits |
+//! | `move_pages`, `collapse`, `guard_pages` | moves without a copy; MADV_COLLAPSE; guard pages |
+//! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, what waits |
 //!
 //! # The way of a call
 //!
@@ -15,15 +15,16 @@
 //! madvise, mremap of several VMAs) makes one after the other. Each step goes this way:
 //!
 //! ```text
-//! plan     vma                 may the call be made, which VMAs follow, what happens to pages
-//! admit    Hook::admit         memory is promised, an object learns of its map, nothing waits
-//! hold     vma::Step::hold     what a move must find unchanged is busy
-//! prepare  Hook::prepare_work  tables of the space's own, and those for huge pages that are cut
-//! close    vma::Step::close    a hole, other rights, or a busy VMA where another map comes
-//! pages    Hook::carry_out     faults that have looked before look again (`count_change`); then a
-//!                              sweep of the tables: its gathers flush, and give the frames back
-//! open     vma::Step::open     the new VMA without the busy mark, joined with its neighbours
-//! after    Call::settle        the mmap lock is gone: promises, and periods that have ended
+//! plan     vma                         may the call be made, which VMAs follow, which page work
+//! admit    PageHost::admit             memory is promised, an object learns of its map
+//! hold     vma::CallStep::hold         what a move must find unchanged is busy
+//! prepare  PageHost::prepare_work      tables of its own, and those for huge pages that are cut
+//! close    vma::CallStep::close        a hole, other rights, or a busy VMA for another map
+//! pages    PageHost::carry_out         faults that have looked before look again
+//!                                      (`count_change`); then a sweep of the tables: its gathers
+//!                                      flush, and give the frames back
+//! open     vma::CallStep::open         the new VMA without the busy mark, joined with neighbours
+//! after    CallUnderWay::settle        without the mmap lock: promises, periods that have ended
 //! ```
 //!
 //! Nothing fails once `close` has stored, but an advice. So any other step that fails has changed
@@ -34,28 +35,28 @@
 //! - An advice prepares in `carry_out`, part by part. MADV_COLLAPSE makes 2 MiB busy at a time;
 //!   MADV_GUARD_INSTALL stores page by page behind its sweep.
 //! - A move splits huge pages and takes its tables when it prepares. MADV_COLLAPSE and UFFDIO_MOVE
-//!   (`monitor/moves`) take the rights from pages, flush, and then look for pins: no pin without a
-//!   lock succeeds any more.
+//!   (`monitor/move_ioctl`) take the rights from pages, flush, and then look for pins: no pin
+//!   without a lock succeeds any more.
 //! - Reclaim gives the lock up between its steps, and leaves a mark in the entry.
-//! - A monitor's calls store single entries (`monitor/place`), and marks sweep without a change of
-//!   VMAs (`monitor/track`).
+//! - A monitor's calls store single entries (`monitor/fill`), and marks sweep without a change of
+//!   VMAs (`monitor/page_marks`).
 //!
 //! A new call that removes or changes pages is a new kind of [`vma::Work`], which does not compile
 //! until `prepare_work` and `carry_out` know it. Its sweep has a closure that gives the change of
 //! each page. Frames of entries go back by `release` in `gather`, after a flush.
 
-pub(crate) mod advise;
-pub(crate) mod call;
 pub(crate) mod calls;
+pub(crate) mod cleanup;
 pub(crate) mod collapse;
-pub(crate) mod deferred;
+pub(crate) mod deferred_unmap;
 pub(crate) mod gather;
-pub(crate) mod guard;
-pub(crate) mod hook;
+pub(crate) mod guard_pages;
+pub(crate) mod madvise;
 pub(crate) mod mlock;
-pub(crate) mod moving;
+pub(crate) mod move_pages;
 pub(crate) mod mremap;
 pub(crate) mod msync;
-pub(crate) mod ranges;
+pub(crate) mod page_host;
+pub(crate) mod range_list;
 pub(crate) mod unmap_policy;
-pub(crate) mod waiting;
+pub(crate) mod wait_lists;

@@ -1,4 +1,4 @@
-//! mremap: the call by name. `moving` moves the pages.
+//! mremap: the call by name. `move_pages` moves the pages.
 
 use core::ops::Range;
 

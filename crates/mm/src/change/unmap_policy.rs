@@ -1,5 +1,5 @@
 //! The choice of a space between munmap with IPIs and munmap by TLB grace periods, and the calls
-//! that give back what waits. `waiting` says why that is right.
+//! that give back what waits. `deferred_unmap` says why that is right.
 
 use alloc::sync::Arc;
 use core::fmt;

@@ -1,6 +1,7 @@
 //! One attempt of a fault: look, prepare, commit.
 //!
-//! 1. *Look* ([`Look`]): the VMA, the count of changes before it, and the entry, without a lock.
+//! 1. *Look* ([`FirstLook`]): the VMA, the count of changes before it, and the entry, without a
+//!    lock.
 //! 2. *Prepare*: what the entry will need. If that needs something that cannot be had with a guard
 //!    held, the attempt ends with a step that names it, and the next attempt finds it.
 //! 3. *Commit*: with the lock of the table held, the second look
@@ -8,24 +9,24 @@
 //!    as it was looked at, nothing changes, and the next attempt begins anew.
 //!
 //! Each kind of page has its file: absent pages of anonymous memory (`first_touch`), small pages
-//! that are present or an object's (`page`, `anon`), huge pages (`huge`), pages in swap
-//! (`reclaim/swap`), pages that a monitor resolves (`monitor/userfault`).
+//! that are present or an object's (`small_page`, `copy_on_write`), huge pages (`huge_page`), pages
+//! in swap (`reclaim/swap`), pages that a monitor resolves (`monitor/userfault`).
 
 use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, PageSize, VirtAddr};
 use paging::{Error as TableError, Failed, Format, Mapping};
-use vma::{Touched, VmFlags, Vma};
+use vma::{TouchMark, VmFlags, Vma};
 
 use crate::{
-    AddressSpace, Backing, FaultError, UserFaultKind, fault::new_frame::Fresh, fault::rights::Want,
-    space::changes::Changes,
+    AddressSpace, Backing, FaultError, UserFaultKind, fault::new_frame::NewFrame,
+    fault::rights::WantedAccess, space::change_count::Changes,
 };
 
 /// The end of one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum FaultStep {
     Mapped,
     /// The fresh frame was mapped.
     MappedFresh,
@@ -45,7 +46,7 @@ pub(crate) enum Step {
     /// The VMA was another one at the second look.
     Again,
     /// Only the mmap lock can decide.
-    NeedsRight,
+    NeedsLock,
     /// A block of zeros was mapped.
     MappedHuge,
     /// A block of zeros is needed, if there is one.
@@ -61,7 +62,7 @@ pub(crate) enum Step {
 }
 
 /// The first look of a fault.
-pub(crate) struct Look<'g, M: Machine, G: Concurrent> {
+pub(crate) struct FirstLook<'g, M: Machine, G: Concurrent> {
     pub(crate) guard: &'g G::Guard,
     /// The address of the access.
     pub(crate) at: VirtAddr,
@@ -74,7 +75,7 @@ pub(crate) struct Look<'g, M: Machine, G: Concurrent> {
     pub(crate) seen: u64,
 }
 
-impl<M: Machine, G: Concurrent> Look<'_, M, G> {
+impl<M: Machine, G: Concurrent> FirstLook<'_, M, G> {
     /// The page of the access.
     pub(crate) fn page(&self) -> VirtAddr {
         self.at.align_down(PageSize::Size4K)
@@ -85,15 +86,15 @@ impl<M: Machine, G: Concurrent> Look<'_, M, G> {
 pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
     failed: Failed<'_, M, F, G>,
     at: VirtAddr,
-) -> Result<Step, FaultError> {
+) -> Result<FaultStep, FaultError> {
     let error = failed.error;
     drop(failed);
     match error {
-        TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
+        TableError::Frames(error) => Ok(FaultStep::NeedsMemory(error)),
         // The fork has the mmap lock.
-        TableError::Fork => Ok(Step::NeedsRight),
+        TableError::Fork => Ok(FaultStep::NeedsLock),
         // A huge page came first, or small ones.
-        TableError::Occupied(_) => Ok(Step::Again),
+        TableError::Occupied(_) => Ok(FaultStep::Again),
         TableError::NotCanonical(_) | TableError::Kernel(_) => Err(FaultError::Unmapped(at)),
         error => Err(FaultError::Tables(error)),
     }
@@ -104,30 +105,30 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(super) fn attempt(
         &self,
         at: VirtAddr,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, FaultError> {
         let page = at.align_down(PageSize::Size4K);
         let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
         let guard = G::pin();
         let seen = self.core.changes.now(self.core.tables.machine());
         let Some((range, vma)) = self.core.vmas.lookup(&guard, addr) else {
-            return Ok(Step::NeedsRight);
+            return Ok(FaultStep::NeedsLock);
         };
         if vma.is_busy() {
-            return Ok(Step::NeedsRight);
+            return Ok(FaultStep::NeedsLock);
         }
         if !want.is_allowed(vma.flags) {
             return Err(FaultError::Denied(at, want.access));
         }
-        let mut look = Look { guard: &guard, at, addr, range, vma, seen };
+        let mut look = FirstLook { guard: &guard, at, addr, range, vma, seen };
         if let Some(step) = self.before_first_write(&look, want)? {
             return Ok(step);
         }
         match self.mark_touched(&look, want) {
-            Touched::Marked => {}
-            Touched::LookAgain => look.seen = Changes::NEVER,
-            Touched::NeedsRight => return Ok(Step::NeedsRight),
+            TouchMark::Marked => {}
+            TouchMark::LookAgain => look.seen = Changes::NEVER,
+            TouchMark::NeedsLock => return Ok(FaultStep::NeedsLock),
         }
         let place = self.core.tables.walk(&guard).look(page);
         let found = place.mapping();
@@ -138,7 +139,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let Some(step) = self.userfault_step(&look, present, want, brought_in) {
                 // A call may have moved the page away since the look: then it is not absent.
                 if found.is_none() && !self.is_current(&look) {
-                    return Ok(Step::Again);
+                    return Ok(FaultStep::Again);
                 }
                 // As in Linux, before the fault asks the object for its own page.
                 if vma.file.is_some() && found.is_none() && !want.writes() {
@@ -164,9 +165,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     #[inline]
     fn before_first_write(
         &self,
-        look: &Look<'_, M, G>,
-        want: Want,
-    ) -> Result<Option<Step>, FaultError> {
+        look: &FirstLook<'_, M, G>,
+        want: WantedAccess,
+    ) -> Result<Option<FaultStep>, FaultError> {
         let vma = look.vma;
         let protects = vma.flags.contains(VmFlags::UFFD_WP);
         if !want.writes() || vma.is_faulted() || (vma.file.is_none() && !protects) {
@@ -183,10 +184,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Marks the VMA before a page of it comes in.
     #[inline]
-    fn mark_touched(&self, look: &Look<'_, M, G>, want: Want) -> Touched {
+    fn mark_touched(&self, look: &FirstLook<'_, M, G>, want: WantedAccess) -> TouchMark {
         match want.writes() && look.vma.is_private() {
-            true if self.core.vmas.first_write(look.guard, look.addr, look.vma) => Touched::Marked,
-            true => Touched::NeedsRight,
+            true if self.core.vmas.first_write(look.guard, look.addr, look.vma) => {
+                TouchMark::Marked
+            }
+            true => TouchMark::NeedsLock,
             false => look.vma.mark_touched(),
         }
     }
@@ -194,7 +197,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The second look, with the table's lock held: whether the VMA of the first look still decides
     /// about the page. Cost: a load, if no call has swept pages since; otherwise a descent.
     #[inline]
-    pub(crate) fn is_current(&self, look: &Look<'_, M, G>) -> bool {
+    pub(crate) fn is_current(&self, look: &FirstLook<'_, M, G>) -> bool {
         let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
         changes.is(machine, look.seen) || self.core.vmas.is_current(look.guard, look.addr, look.vma)
     }

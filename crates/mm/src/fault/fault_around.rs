@@ -12,7 +12,7 @@ use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
-    AddressSpace, change::hook::virt, fault::attempt::Look, fault::rights,
+    AddressSpace, change::page_host::virt, fault::attempt::FirstLook, fault::rights,
     monitor::wp_unpopulated::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
 };
 
@@ -30,8 +30,8 @@ fn window(addr: usize, vma: &Range<usize>) -> Range<usize> {
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Maps the pages around that of a fault. Best effort.
-    pub(super) fn fault_around(&self, look: &Look<'_, M, G>) {
-        let Look { guard, addr, range, vma, .. } = look;
+    pub(super) fn fault_around(&self, look: &FirstLook<'_, M, G>) {
+        let FirstLook { guard, addr, range, vma, .. } = look;
         let (guard, vma, addr) = (*guard, *vma, *addr);
         let Some(file) = &vma.file else { return };
         // A monitor resolves each of its faults.

@@ -6,11 +6,11 @@ use paging::{EntryChange, Format, Found, Share};
 
 use crate::{
     AddressSpace, FaultError, HugePages,
-    fault::attempt::{Look, Step, refused},
-    fault::huge::huge_around,
-    fault::new_frame::{Fresh, Huge},
-    fault::rights::{self, Want},
-    monitor::track::marked,
+    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::huge_page::huge_around,
+    fault::new_frame::{NewFrame, NewHuge},
+    fault::rights::{self, WantedAccess},
+    monitor::page_marks::marked,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -18,29 +18,29 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     #[inline]
     pub(super) fn touch_absent(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &Found<'_>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, FaultError> {
         let policy = self.core.huge.policy();
         if policy != HugePages::Never
             && !place.has_table()
-            && fresh.huge() != Huge::Denied
+            && fresh.huge() != NewHuge::Denied
             && policy.allows(look.vma)
             && let Some(huge) = huge_around(look.addr, &look.range)
         {
             // Also for a read, as in Linux.
             if !self.core.vmas.first_write(look.guard, look.addr, look.vma) {
-                return Ok(Step::NeedsRight);
+                return Ok(FaultStep::NeedsLock);
             }
             return self.huge_first_touch(look, &huge, want, fresh);
         }
         if want.writes() && self.fill_groups(look, want) {
-            return Ok(Step::Mapped);
+            return Ok(FaultStep::Mapped);
         }
         let step = self.first_touch(look, place, want, fresh, None)?;
-        if step == Step::MappedFresh {
+        if step == FaultStep::MappedFresh {
             self.fill_block(look);
         }
         Ok(step)
@@ -53,24 +53,24 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     #[inline]
     pub(crate) fn first_touch(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &Found<'_>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
         marks: Option<u16>,
-    ) -> Result<Step, FaultError> {
+    ) -> Result<FaultStep, FaultError> {
         let (frame, share, step) = if want.writes() {
             fresh.want_zeros();
             // With memory at hand, this attempt goes on. Without, the guard must go first: a
             // reclaim waits for it.
             if fresh.prepare().is_err() {
-                return Ok(Step::NeedsFrame);
+                return Ok(FaultStep::NeedsFrame);
             }
-            (fresh.zeros(), Share::Exclusive, Step::MappedFresh)
+            (fresh.zeros(), Share::Exclusive, FaultStep::MappedFresh)
         } else {
-            (self.core.zero_frame.get(), Share::CopyOnWrite, Step::Mapped)
+            (self.core.zero_frame.get(), Share::CopyOnWrite, FaultStep::Mapped)
         };
-        let Some(frame) = frame else { return Ok(Step::NeedsZeroFrame) };
+        let Some(frame) = frame else { return Ok(FaultStep::NeedsZeroFrame) };
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed; the zero frame outlives the tables. A range is
         // flushed before it gets another VMA.
@@ -81,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     Some(_) => now.is_some_and(|page| self.core.is_mark(&page)),
                 };
                 if !same || !self.is_current(look) {
-                    return (EntryChange::Keep, Step::Again);
+                    return (EntryChange::Keep, FaultStep::Again);
                 }
                 let mut attrs = rights::attrs(look.vma.flags, share);
                 attrs.flags |= want.leaves();

@@ -1,40 +1,40 @@
-//! Page faults: attempts, and what is prepared between them (`ready`). [`crate::protocol`] explains
-//! why they need no lock of the address space.
+//! Page faults: attempts, and what is prepared between them (`prepare`). [`crate::protocol`]
+//! explains why they need no lock of the address space.
 //!
 //! `attempt` has the parts of one attempt. If something is missing that cannot be had with a guard
-//! held, the attempt ends with a `Step` that names it, and `finish` gets it with nothing held. By
-//! what the attempt finds, the way goes on in:
+//! held, the attempt ends with a `FaultStep` that names it, and `finish` gets it with nothing held.
+//! By what the attempt finds, the way goes on in:
 //!
 //! ```text
 //! a monitor's page ........ monitor/userfault.rs  also before the first write of a VMA
-//! absent, anonymous ....... touch.rs              2 MiB: huge.rs; several pages: block.rs
+//! absent, anonymous ....... first_touch.rs        2 MiB: huge_page.rs; several: fault_blocks.rs
 //! absent, with a mark ..... monitor/wp_unpopulated.rs     the page gets the mark
-//! present, or an object's . page.rs               anon.rs: rules of copies; fresh.rs: the new
-//!                                                 frame; around.rs: neighbours
-//! huge .................... huge.rs
-//! in swap ................. reclaim/swap.rs       swap_in, from page.rs
+//! present, or an object's . small_page.rs         copy_on_write.rs: rules of copies;
+//!                                                 new_frame.rs; fault_around.rs: neighbours
+//! huge .................... huge_page.rs
+//! in swap ................. reclaim/swap.rs       swap_in, from small_page.rs
 //! ```
 //!
 //! At a hole, in a busy VMA, at a first write that a call has closed, where a fork has the tables,
 //! and after too many attempts the fault takes the mmap lock. Then no VMA changes any more, and
-//! only another fault can make it begin again. `rights` has the rights of pages, `zero` the zero
-//! frame, `reference` references to frames.
+//! only another fault can make it begin again. `rights` has the rights of pages, `zero_page` the
+//! zero frame, `frame_ref` references to frames.
 //!
-//! A new kind of page is a file here, with a line in `attempt` or in `page`; and it is special
-//! (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
+//! A new kind of page is a file here, with a line in `attempt` or in `small_page`; and it is
+//! special (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
 
-pub(crate) mod anon;
 pub(crate) mod attempt;
-pub(crate) mod block;
+pub(crate) mod copy_on_write;
 pub(crate) mod fault_around;
+pub(crate) mod fault_blocks;
 pub(crate) mod first_touch;
-pub(crate) mod huge;
+pub(crate) mod frame_ref;
+pub(crate) mod huge_page;
 pub(crate) mod new_frame;
-mod page;
-mod ready;
-pub(crate) mod reference;
+mod prepare;
 pub(crate) mod rights;
-pub(crate) mod zero;
+mod small_page;
+pub(crate) mod zero_page;
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, PageSize, VirtAddr};
@@ -42,14 +42,14 @@ use paging::Format;
 use vma::VmFlags;
 
 use crate::{
-    Access, AddressSpace, FaultError, fault::attempt::Step, fault::new_frame::Fresh,
-    fault::rights::Want, thresholds::FAULT_ATTEMPTS,
+    Access, AddressSpace, FaultError, fault::attempt::FaultStep, fault::new_frame::NewFrame,
+    fault::rights::WantedAccess, thresholds::FAULT_ATTEMPTS,
 };
 
 /// How a fault was handled. The access can be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum FaultOutcome {
     /// A page was mapped, or got the right.
     Mapped,
     /// The page had the right already: another CPU was faster, or this CPU used an old translation,
@@ -74,70 +74,79 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`FaultError::Unmapped`] and [`FaultError::Denied`] are the program's: SIGSEGV.
     /// [`FaultError::OutOfMemory`]: nothing has changed. [`FaultError::Tables`]: the tables are
     /// corrupt.
-    pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<Outcome, FaultError> {
-        self.fault(at, Want::new(access))
+    pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<FaultOutcome, FaultError> {
+        self.fault(at, WantedAccess::new(access))
     }
 
     #[inline]
-    pub(crate) fn fault(&self, at: VirtAddr, want: Want) -> Result<Outcome, FaultError> {
-        let fresh = Fresh::new(self.core.tables.paging(), self.core.group());
+    pub(crate) fn fault(
+        &self,
+        at: VirtAddr,
+        want: WantedAccess,
+    ) -> Result<FaultOutcome, FaultError> {
+        let fresh = NewFrame::new(self.core.tables.paging(), self.core.group());
         let mut reclaimed = false;
         for _ in 0..FAULT_ATTEMPTS {
             let step = self.attempt(at, want, &fresh)?;
-            if step == Step::MappedFresh {
+            if step == FaultStep::MappedFresh {
                 fresh.mapped();
-                return Ok(Outcome::Mapped);
+                return Ok(FaultOutcome::Mapped);
             }
             match self.finish(step, at, want, &fresh, &mut reclaimed)? {
                 Some(outcome) => return Ok(outcome),
-                None if step == Step::NeedsRight => break,
+                None if step == FaultStep::NeedsLock => break,
                 None => {}
             }
         }
-        self.fault_with_right(at, want, &fresh)
+        self.fault_locked(at, want, &fresh)
     }
 
     /// Ends an attempt that did something; prepares for the next one otherwise.
     fn finish(
         &self,
-        step: Step,
+        step: FaultStep,
         at: VirtAddr,
-        want: Want,
-        fresh: &Fresh<'_, M>,
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
         reclaimed: &mut bool,
-    ) -> Result<Option<Outcome>, FaultError> {
+    ) -> Result<Option<FaultOutcome>, FaultError> {
         match step {
-            Step::Mapped | Step::MappedObject | Step::MappedHuge => {
-                return Ok(Some(Outcome::Mapped));
+            FaultStep::Mapped | FaultStep::MappedObject | FaultStep::MappedHuge => {
+                return Ok(Some(FaultOutcome::Mapped));
             }
-            Step::MappedFresh => {
+            FaultStep::MappedFresh => {
                 fresh.mapped();
-                return Ok(Some(Outcome::Mapped));
+                return Ok(Some(FaultOutcome::Mapped));
             }
-            Step::Spurious => {
+            FaultStep::Spurious => {
                 self.drop_translation(at);
-                return Ok(Some(Outcome::Spurious));
+                return Ok(Some(FaultOutcome::Spurious));
             }
-            Step::NeedsFrame => self.prepare(at, reclaimed, || fresh.prepare())?,
-            Step::NeedsObject => {
+            FaultStep::NeedsFrame => self.prepare(at, reclaimed, || fresh.prepare())?,
+            FaultStep::NeedsObject => {
                 self.bring_in_object(at, reclaimed)?;
                 fresh.brought_in.set(true);
             }
-            Step::NeedsZeroFrame => self.prepare(at, reclaimed, || self.core.zero_frame.make())?,
-            Step::NeedsHuge => fresh.prepare_huge(),
-            Step::NeedsHugeZero => {
+            FaultStep::NeedsZeroFrame => {
+                self.prepare(at, reclaimed, || self.core.zero_frame.make())?
+            }
+            FaultStep::NeedsHuge => fresh.prepare_huge(),
+            FaultStep::NeedsHugeZero => {
                 if self.core.huge.zero(self.core.tables.paging()).make().is_err() {
                     fresh.deny_huge();
                 }
             }
-            Step::NeedsUser(kind) => self.call_monitor(at, want, kind)?,
-            Step::NeedsSplit => match self.split_huge(at) {
+            FaultStep::NeedsUser(kind) => self.call_monitor(at, want, kind)?,
+            FaultStep::NeedsSplit => match self.split_huge(at) {
                 Ok(()) => {}
                 Err(paging::Error::Frames(error)) => self.make_room(at, error.into(), reclaimed)?,
                 Err(error) => return Err(FaultError::Tables(error)),
             },
-            Step::NeedsMemory(error) => self.make_room(at, error.into(), reclaimed)?,
-            Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
+            FaultStep::NeedsMemory(error) => self.make_room(at, error.into(), reclaimed)?,
+            FaultStep::Again
+            | FaultStep::NeedsLock
+            | FaultStep::Replaced(_)
+            | FaultStep::Flushing => {}
         }
         Ok(None)
     }
@@ -154,12 +163,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// A fault that only the mmap lock can decide: at a hole, in a busy VMA, at a first write
     /// that a call has closed, or after too many attempts.
-    fn fault_with_right(
+    fn fault_locked(
         &self,
         at: VirtAddr,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Outcome, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultOutcome, FaultError> {
         let mut reclaimed = false;
         // Prepared without the lock, if memory is at hand. If it is not, it may not be needed: the
         // program's own error needs none.
@@ -175,11 +184,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     && !fresh.is_ready()
                     && calls.areas_from(addr).next().is_some_and(|area| grows(&area))
                 {
-                    return Ok::<_, vma::Error>(Step::NeedsFrame);
+                    return Ok::<_, vma::Error>(FaultStep::NeedsFrame);
                 }
                 if !found && calls.expand_stack(addr, self.stack_limit).is_err() {
                     error = Some(FaultError::Unmapped(at));
-                    return Ok(Step::Again);
+                    return Ok(FaultStep::Again);
                 }
                 let area = calls.area_at(addr).filter(|area| want.is_allowed(area.vma.flags));
                 if let Some(area) = area {
@@ -187,7 +196,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         self.refuse_guard(self.core.tables.walk(&G::pin()).get(at), at)
                     {
                         error = Some(failed);
-                        return Ok(Step::Again);
+                        return Ok(FaultStep::Again);
                     }
                     let is_huge = || self.may_be_huge(at, &(area.start..area.end), &area.vma);
                     match area.vma.is_private() && (want.writes() || is_huge()) {
@@ -199,15 +208,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 match self.attempt(at, want, fresh) {
                     // It was not for a busy VMA: a fault of another CPU has unlinked a table, and
                     // the page may be huge now.
-                    Ok(Step::NeedsRight)
+                    Ok(FaultStep::NeedsLock)
                         if !calls.area_at(addr).is_some_and(|area| area.vma.is_busy()) =>
                     {
-                        Ok(Step::Again)
+                        Ok(FaultStep::Again)
                     }
                     Ok(step) => Ok(step),
                     Err(failed) => {
                         error = Some(failed);
-                        Ok(Step::Again)
+                        Ok(FaultStep::Again)
                     }
                 }
             });
@@ -224,7 +233,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             };
             // A VMA that is busy although no call is under way: the call has panicked, and nothing
             // is known of the pages.
-            if step == Step::NeedsRight {
+            if step == FaultStep::NeedsLock {
                 return Err(FaultError::Unmapped(at));
             }
             if let Some(outcome) = self.finish(step, at, want, fresh, &mut reclaimed)? {

@@ -11,24 +11,24 @@ use paging::{Format, Paging, Swap};
 
 use crate::{
     FrameGroup,
-    fault::reference::{NoFrame, Reference, hold, is_counted},
-    fault::zero::{zero, zero_block},
+    fault::frame_ref::{NoFrame, Reference, hold, is_counted},
+    fault::zero_page::{zero, zero_block},
     reclaim::swap::read_slot,
 };
 
 /// What the frame is to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Contents {
+pub(crate) enum NewContents {
     Zeros,
     /// The contents of this frame, to which a reference is held.
-    CopyOf(Source),
+    CopyOf(CopySource),
     /// The page in this slot of swap, to which a reference is held.
     Slot(u64),
 }
 
 /// The frame of a page that is copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Source {
+pub(crate) struct CopySource {
     pub(crate) frame: Frame,
     /// Whether entries that lead to it hold references.
     counted: bool,
@@ -50,7 +50,7 @@ impl<E: Into<NoFrame>> From<E> for Unready {
 
 /// A huge page that may be needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Huge {
+pub(crate) enum NewHuge {
     /// Not asked for yet.
     No,
     /// A block of zeros.
@@ -60,34 +60,34 @@ pub(crate) enum Huge {
 }
 
 /// A frame for a page that may be needed. It is given back if it is not.
-pub(crate) struct Fresh<'m, M: Machine> {
+pub(crate) struct NewFrame<'m, M: Machine> {
     machine: &'m M,
     swap: Option<&'m dyn Swap>,
     group: Option<&'m FrameGroup<M>>,
     frame: Cell<Option<Frame>>,
     /// What `frame` holds, or is to hold.
-    wanted: Cell<Contents>,
+    wanted: Cell<NewContents>,
     ready: Cell<bool>,
-    huge: Cell<Huge>,
+    huge: Cell<NewHuge>,
     /// The fault has let the object bring its page in.
     pub(crate) brought_in: Cell<bool>,
     /// How often the swap has refused a reference to a slot.
     pub(crate) refusals: Cell<usize>,
 }
 
-impl<'m, M: Machine> Fresh<'m, M> {
+impl<'m, M: Machine> NewFrame<'m, M> {
     pub(crate) fn new<F: Format>(
         paging: &'m Paging<M, F>,
         group: Option<&'m FrameGroup<M>>,
     ) -> Self {
-        Fresh {
+        NewFrame {
             machine: paging.machine(),
             swap: paging.swap().map(|swap| &**swap),
             group,
             frame: Cell::new(None),
-            wanted: Cell::new(Contents::Zeros),
+            wanted: Cell::new(NewContents::Zeros),
             ready: Cell::new(false),
-            huge: Cell::new(Huge::No),
+            huge: Cell::new(NewHuge::No),
             brought_in: Cell::new(false),
             refusals: Cell::new(0),
         }
@@ -100,13 +100,13 @@ impl<'m, M: Machine> Fresh<'m, M> {
 
     /// The frame, if it holds zeros.
     pub(crate) fn zeros(&self) -> Option<Frame> {
-        (self.ready.get() && self.wanted.get() == Contents::Zeros).then(|| self.frame.get())?
+        (self.ready.get() && self.wanted.get() == NewContents::Zeros).then(|| self.frame.get())?
     }
 
     /// The frame, if it holds a copy of `frame`.
     pub(crate) fn copy_of(&self, frame: Frame) -> Option<Frame> {
         match self.wanted.get() {
-            Contents::CopyOf(source) if source.frame == frame && self.ready.get() => {
+            NewContents::CopyOf(source) if source.frame == frame && self.ready.get() => {
                 self.frame.get()
             }
             _ => None,
@@ -115,7 +115,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
 
     /// From now on zeros are wanted.
     pub(crate) fn want_zeros(&self) {
-        if self.wanted.get() != Contents::Zeros {
+        if self.wanted.get() != NewContents::Zeros {
             self.drop_source();
             self.ready.set(false);
         }
@@ -125,7 +125,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
     /// caller has it from an entry, and reads the entry again: if it still leads there, the
     /// contents do not change as long as the entry stays shared for copying.
     pub(crate) fn want_copy(&self, frame: Frame) -> bool {
-        if matches!(self.wanted.get(), Contents::CopyOf(source) if source.frame == frame) {
+        if matches!(self.wanted.get(), NewContents::CopyOf(source) if source.frame == frame) {
             return true;
         }
         self.want_zeros();
@@ -133,26 +133,27 @@ impl<'m, M: Machine> Fresh<'m, M> {
         if counted && !hold(self.machine, frame) {
             return false;
         }
-        self.wanted.set(Contents::CopyOf(Source { frame, counted }));
+        self.wanted.set(NewContents::CopyOf(CopySource { frame, counted }));
         self.ready.set(false);
         true
     }
 
     /// The frame, if it holds the page of a slot.
     pub(crate) fn page_of(&self, slot: u64) -> Option<Frame> {
-        (self.ready.get() && self.wanted.get() == Contents::Slot(slot)).then(|| self.frame.get())?
+        (self.ready.get() && self.wanted.get() == NewContents::Slot(slot))
+            .then(|| self.frame.get())?
     }
 
     /// From now on the page in a slot is wanted. Returns whether the slot is in use. The caller has
     /// it from an entry, and reads the entry again.
     pub(crate) fn want_slot(&self, slot: u64) -> bool {
-        if self.wanted.get() == Contents::Slot(slot) {
+        if self.wanted.get() == NewContents::Slot(slot) {
             return true;
         }
         self.want_zeros();
         let held = self.swap.is_some_and(|swap| swap.hold(slot));
         if held {
-            self.wanted.set(Contents::Slot(slot));
+            self.wanted.set(NewContents::Slot(slot));
             self.ready.set(false);
         }
         held
@@ -169,17 +170,17 @@ impl<'m, M: Machine> Fresh<'m, M> {
         }
         let Some(frame) = self.frame.get() else { return Ok(()) };
         match self.wanted.get() {
-            Contents::Zeros => zero(self.machine, frame)?,
-            Contents::CopyOf(source) => copy(self.machine, source.frame, frame)?,
-            Contents::Slot(slot) if read_slot(self.machine, self.swap, slot, frame) => {}
-            Contents::Slot(_) => return Err(Unready::Lost),
+            NewContents::Zeros => zero(self.machine, frame)?,
+            NewContents::CopyOf(source) => copy(self.machine, source.frame, frame)?,
+            NewContents::Slot(slot) if read_slot(self.machine, self.swap, slot, frame) => {}
+            NewContents::Slot(_) => return Err(Unready::Lost),
         }
         self.ready.set(true);
         Ok(())
     }
 
     /// The huge page.
-    pub(crate) fn huge(&self) -> Huge {
+    pub(crate) fn huge(&self) -> NewHuge {
         self.huge.get()
     }
 
@@ -190,21 +191,21 @@ impl<'m, M: Machine> Fresh<'m, M> {
         let new = Reference::alloc_page(self.machine, self.group, order)
             .ok()
             .filter(|new| zero_block(self.machine, new.frame(), order).is_ok());
-        self.drop_huge(new.map_or(Huge::Denied, |new| Huge::Ready(new.keep())));
+        self.drop_huge(new.map_or(NewHuge::Denied, |new| NewHuge::Ready(new.keep())));
     }
 
     /// Small pages must do.
     pub(crate) fn deny_huge(&self) {
-        self.drop_huge(Huge::Denied);
+        self.drop_huge(NewHuge::Denied);
     }
 
     /// The huge page was mapped.
     pub(crate) fn huge_mapped(&self) {
-        self.huge.set(Huge::No);
+        self.huge.set(NewHuge::No);
     }
 
-    fn drop_huge(&self, now: Huge) {
-        if let Huge::Ready(frame) = self.huge.replace(now) {
+    fn drop_huge(&self, now: NewHuge) {
+        if let NewHuge::Ready(frame) = self.huge.replace(now) {
             // SAFETY: the block is ours alone.
             drop(unsafe { Reference::new(self.machine, frame) });
         }
@@ -219,23 +220,23 @@ impl<'m, M: Machine> Fresh<'m, M> {
 
     /// Gives up the reference to the frame that was to be copied.
     fn drop_source(&self) {
-        match self.wanted.replace(Contents::Zeros) {
-            Contents::CopyOf(Source { frame, counted: true }) => {
+        match self.wanted.replace(NewContents::Zeros) {
+            NewContents::CopyOf(CopySource { frame, counted: true }) => {
                 // SAFETY: `want_copy` took the reference.
                 drop(unsafe { Reference::new(self.machine, frame) });
             }
-            Contents::Slot(slot) => {
+            NewContents::Slot(slot) => {
                 self.swap.inspect(|swap| swap.release(slot));
             }
-            Contents::CopyOf(_) | Contents::Zeros => {}
+            NewContents::CopyOf(_) | NewContents::Zeros => {}
         }
     }
 }
 
-impl<M: Machine> Drop for Fresh<'_, M> {
+impl<M: Machine> Drop for NewFrame<'_, M> {
     fn drop(&mut self) {
         self.drop_source();
-        self.drop_huge(Huge::No);
+        self.drop_huge(NewHuge::No);
         if let Some(frame) = self.frame.get() {
             // SAFETY: the frame is ours alone.
             drop(unsafe { Reference::new(self.machine, frame) });

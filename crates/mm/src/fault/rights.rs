@@ -8,7 +8,7 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     Backing,
-    monitor::track::{MARKS, marked},
+    monitor::page_marks::{MARKS, marked},
 };
 
 /// The kind of an access.
@@ -44,19 +44,19 @@ pub(crate) fn allows(flags: VmFlags, access: Access) -> bool {
 
 /// An access, and whether a debugger makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Want {
+pub(crate) struct WantedAccess {
     pub(crate) access: Access,
     /// The rights of the VMA do not matter, but those that it may have (FOLL_FORCE).
     pub(crate) forced: bool,
 }
 
-impl Want {
+impl WantedAccess {
     pub(crate) fn new(access: Access) -> Self {
-        Want { access, forced: false }
+        WantedAccess { access, forced: false }
     }
 
     pub(crate) fn forced(access: Access) -> Self {
-        Want { access, forced: true }
+        WantedAccess { access, forced: true }
     }
 
     pub(crate) fn writes(self) -> bool {
@@ -126,14 +126,14 @@ pub(crate) fn attrs_in<M: Machine, F: Format>(vma: &Vma<Backing<M>>, share: Shar
 pub(crate) fn attrs_for<M: Machine, F: Format>(
     vma: &Vma<Backing<M>>,
     share: Share,
-    want: Want,
+    want: WantedAccess,
 ) -> Attrs {
     let mut attrs = attrs_in::<M, F>(vma, share);
     attrs.flags |= want.leaves();
     attrs
 }
 
-/// As [`attrs_in`], for a page that keeps its marks ([`crate::monitor::track`]).
+/// As [`attrs_in`], for a page that keeps its marks ([`crate::monitor::page_marks`]).
 pub(crate) fn attrs_kept<M: Machine, F: Format>(vma: &Vma<Backing<M>>, page: Attrs) -> Attrs {
     marked(attrs_in::<M, F>(vma, page.share()), page.soft)
 }

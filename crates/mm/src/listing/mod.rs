@@ -1,7 +1,7 @@
 //! What others see of a space: listings, counts, and single pages.
 
 pub(crate) mod mapcount;
+pub(crate) mod mincore;
 pub mod pagemap;
-pub(crate) mod residency;
 pub(crate) mod rollup;
-pub(crate) mod usage;
+pub(crate) mod smaps;

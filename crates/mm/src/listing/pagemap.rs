@@ -8,7 +8,7 @@ use vma::{PAGE_SIZE, VmFlags};
 use crate::{
     AddressSpace,
     listing::mapcount::MapCount,
-    monitor::track::{CLEAN, POISON, WP},
+    monitor::page_marks::{CLEAN, POISON, WP},
     monitor::wp_unpopulated::is_mark,
 };
 

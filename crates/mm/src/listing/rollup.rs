@@ -1,6 +1,6 @@
 //! The sums of a space: the listing of `/proc/PID/smaps_rollup`.
 //!
-//! They are counted from the page tables when they are asked for, as in `usage`, and are exact
+//! They are counted from the page tables when they are asked for, as in `smaps`, and are exact
 //! while nothing changes. Costs a walk over all pages, and takes no lock.
 
 use core::fmt;
@@ -12,7 +12,7 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace,
-    listing::usage::{Sum, whole_bytes, write_lines},
+    listing::smaps::{Sum, whole_bytes, write_lines},
 };
 
 /// The column at which a listing has the names of maps.

@@ -102,8 +102,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         self.has_events.load(Ordering::Relaxed)
     }
 
-    /// Refuses a call of the monitor while its userfaultfd is changing. The caller holds the write
-    /// right.
+    /// Refuses a call of the monitor while its userfaultfd is changing. The caller holds the mmap
+    /// lock.
     pub(crate) fn check_unchanging(&self, uffd: Option<Uffd>) -> Result<(), UserFaultError> {
         let handler = self.userfaults.get().filter(|_| self.may_have_events());
         match handler.zip(uffd).is_some_and(|(handler, uffd)| handler.is_changing(uffd.id)) {

@@ -7,10 +7,10 @@
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
 pub(crate) mod events;
-pub(crate) mod moves;
-mod place;
-pub(crate) mod scan;
-pub(crate) mod track;
+mod fill;
+pub(crate) mod move_ioctl;
+pub(crate) mod page_marks;
+pub(crate) mod pagemap_scan;
 pub(crate) mod userfault;
 pub(crate) mod wp_unpopulated;
 
@@ -23,12 +23,12 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Error, FaultError, UserFaultError,
-    change::guard,
+    change::guard_pages,
     fault::new_frame::copy_bytes,
     fault::rights,
-    fault::zero::zero,
-    monitor::place::{Over, is_beyond_end},
-    monitor::track::POISON,
+    fault::zero_page::zero,
+    monitor::fill::{FillsOver, is_beyond_end},
+    monitor::page_marks::POISON,
 };
 
 /// A call of the monitor that stopped early.
@@ -81,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let fits = vma.is_private() && !is_beyond_end(vma, at);
                 zero.get().filter(|_| fits).map(|frame| (frame, attrs))
             };
-            let placed = self.place(at, Over::Nothing, zeros)?;
+            let placed = self.place(at, FillsOver::Nothing, zeros)?;
             self.placed(at, placed)
         })
     }
@@ -108,13 +108,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Self::check_marks()?;
             self.check_size(at)?;
             self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
-            let attrs = guard::attrs();
+            let attrs = guard_pages::attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
             let guard = self.core.guard_frame.get();
             let lost = |vma: &Vma<_>| {
                 guard.filter(|_| !is_beyond_end(vma, at)).map(|guard| (guard, poison))
             };
-            let placed = self.place(at, Over::Nothing, lost)?;
+            let placed = self.place(at, FillsOver::Nothing, lost)?;
             self.placed(at, placed)
         })
     }

@@ -10,9 +10,9 @@
 //!
 //! # Correctness
 //! The fault asks before it takes the table's lock, and a page that was write-protected since is
-//! seen under it (`anon`). A registration counts as a change of the VMAs, and then takes the lock
-//! of each table of the range once: so a fault that has looked before it looks again, or has ended.
-//! The calls of the monitor are in `monitor`.
+//! seen under it (`copy_on_write`). A registration counts as a change of the VMAs, and then takes
+//! the lock of each table of the range once: so a fault that has looked before it looks again, or
+//! has ended. The calls of the monitor are in `monitor`.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{fmt, ops::Range, sync::atomic::Ordering};
@@ -24,11 +24,11 @@ use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
     Access, AddressSpace, Backing, Calls, Error, FaultError, UserFaultEvent, UserFaultEvents,
-    fault::attempt::Look,
-    fault::attempt::Step,
-    fault::rights::Want,
+    fault::attempt::FaultStep,
+    fault::attempt::FirstLook,
+    fault::rights::WantedAccess,
     monitor::aligned,
-    monitor::track::{WP, sweep_areas},
+    monitor::page_marks::{WP, sweep_areas},
 };
 
 bitflags::bitflags! {
@@ -263,11 +263,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// the object bring in is not the monitor's.
     pub(crate) fn userfault_step(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         found: Option<paging::Mapping>,
-        want: Want,
+        want: WantedAccess,
         brought_in: bool,
-    ) -> Option<Step> {
+    ) -> Option<FaultStep> {
         let (vma, flags) = (look.vma, look.vma.flags);
         let kind = match found {
             Some(page) if want.writes() && page.attrs.soft & WP != 0 => {
@@ -282,7 +282,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         let is_minor = flags.contains(VmFlags::UFFD_MINOR) && !brought_in;
                         // UFFDIO_COPY puts a page into the object and the map in one step.
                         if is_minor && !self.is_still_absent(look.at) {
-                            return Some(Step::Again);
+                            return Some(FaultStep::Again);
                         }
                         is_minor.then_some(UserFaultKind::Minor)
                     }
@@ -291,7 +291,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             }
         };
-        kind.map(Step::NeedsUser)
+        kind.map(FaultStep::NeedsUser)
     }
 
     /// Whether a page is absent, also if its entry has a mark, when nothing is under way that
@@ -333,7 +333,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn call_monitor(
         &self,
         at: VirtAddr,
-        want: Want,
+        want: WantedAccess,
         kind: UserFaultKind,
     ) -> Result<(), FaultError> {
         let uffd =

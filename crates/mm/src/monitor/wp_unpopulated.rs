@@ -26,14 +26,14 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError, UserFaultHandler,
-    change::guard,
-    change::hook::Hook,
-    fault::attempt::Look,
-    fault::attempt::Step,
-    fault::huge::HUGE,
-    fault::new_frame::Fresh,
-    fault::rights::Want,
-    monitor::track::{POISON, WP, marked},
+    change::guard_pages,
+    change::page_host::PageHost,
+    fault::attempt::FaultStep,
+    fault::attempt::FirstLook,
+    fault::huge_page::HUGE,
+    fault::new_frame::NewFrame,
+    fault::rights::WantedAccess,
+    monitor::page_marks::{POISON, WP, marked},
 };
 
 /// Whether the entry of a guard page is that of an absent page with a mark.
@@ -43,7 +43,7 @@ pub(crate) fn is_mark(attrs: Attrs) -> bool {
 
 /// The attributes of an absent page with a mark.
 fn mark() -> Attrs {
-    let attrs = guard::attrs();
+    let attrs = guard_pages::attrs();
     Attrs { soft: attrs.soft | WP, ..attrs }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn over_mark(change: EntryChange, keeps: bool) -> EntryChange {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Marks the absent pages of a part of a VMA, whose tables are the space's own. Allocates
     /// tables. If memory runs out, a part is marked. O(pages).
     pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Whether an absent page with a mark keeps it when it comes in.
-    pub(crate) fn keeps_mark(&self, vma: &Vma<Backing<M>>, want: Want) -> bool {
+    pub(crate) fn keeps_mark(&self, vma: &Vma<Backing<M>>, want: WantedAccess) -> bool {
         vma.flags.contains(VmFlags::UFFD_WP) && !(want.writes() && self.is_write_protect_async(vma))
     }
 
@@ -133,18 +133,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     #[cold]
     pub(crate) fn touch_marked(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &Found<'_>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+        want: WantedAccess,
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, FaultError> {
         let keeps = self.keeps_mark(look.vma, want);
         let step = self.first_touch(look, place, want, fresh, Some(if keeps { WP } else { 0 }))?;
-        if step != Step::MappedFresh || !keeps {
+        if step != FaultStep::MappedFresh || !keeps {
             return Ok(step);
         }
         // A write goes on with the fault of a protected page.
         fresh.mapped();
-        Ok(Step::Again)
+        Ok(FaultStep::Again)
     }
 }

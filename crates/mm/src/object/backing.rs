@@ -9,7 +9,7 @@ use vma::{MappedFile, Placement, VmFlags};
 
 use crate::{
     Mappings, MemoryPages, Object, ObjectError, Shared,
-    object::{device, share},
+    object::{device_memory, share},
 };
 
 /// An open file description.
@@ -114,7 +114,7 @@ impl<M: Machine> MappedFile for Backing<M> {
     }
 
     fn driver_flags(&self) -> VmFlags {
-        self.0.object.info().device_memory.map_or(VmFlags::empty(), |_| device::FLAGS)
+        self.0.object.info().device_memory.map_or(VmFlags::empty(), |_| device_memory::FLAGS)
     }
 
     fn segment_size(&self) -> Option<usize> {

@@ -29,9 +29,9 @@ use vma::PAGE_SIZE;
 
 use crate::{
     FrameGroup, GroupError, Mappings, ObjectError, Shared,
-    fault::reference::{NoFrame, Reference},
-    fault::zero::zero,
-    object::index::{MAX_PAGES, PageIndex, Slot},
+    fault::frame_ref::{NoFrame, Reference},
+    fault::zero_page::zero,
+    object::page_index::{MAX_PAGES, PageIndex, PageSlot},
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -178,7 +178,7 @@ impl<M: Machine> PageCache<M> {
     /// Puts a page where there is none, without its reference. The nodes are there. Returns whether
     /// it did.
     pub(super) fn put(&self, index: u64, page: &Reference<'_, M>) -> bool {
-        self.index.insert(index, page.frame()) == Ok(Slot::Page(page.frame()))
+        self.index.insert(index, page.frame()) == Ok(PageSlot::Page(page.frame()))
     }
 
     /// As [`Object::page`](crate::Object::page).
@@ -240,10 +240,10 @@ impl<M: Machine> PageCache<M> {
                 return Err(ObjectError::BeyondEnd);
             }
             match self.index.get(index) {
-                Slot::Page(_) => return Ok(false),
+                PageSlot::Page(_) => return Ok(false),
                 // The page goes in a moment.
-                Slot::Going(_) => self.machine.relax(),
-                Slot::Absent => return Ok(true),
+                PageSlot::Going(_) => self.machine.relax(),
+                PageSlot::Absent => return Ok(true),
             }
         }
     }
@@ -305,7 +305,7 @@ impl<M: Machine> PageCache<M> {
 
     /// As [`Object::is_current`](crate::Object::is_current).
     pub(crate) fn is_current(&self, index: u64, frame: Frame) -> bool {
-        index < self.limit() && self.index.get(index) == Slot::Page(frame)
+        index < self.limit() && self.index.get(index) == PageSlot::Page(frame)
     }
 
     pub(crate) fn is_beyond_end(&self, index: u64) -> bool {
@@ -313,7 +313,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     pub(crate) fn is_present(&self, index: u64) -> bool {
-        matches!(self.index.get(index), Slot::Page(_))
+        matches!(self.index.get(index), PageSlot::Page(_))
     }
 
     /// As [`Object::home`](crate::Object::home).

@@ -31,7 +31,7 @@ use vma::{PAGE_SIZE, Placement};
 use crate::{
     CachedPages, FrameGroup, GroupError, Mappings, Object, ObjectError, ObjectInfo, Shared,
     object::cache::{PAGE, PageCache},
-    object::index::MAX_PAGES,
+    object::page_index::MAX_PAGES,
     object::share,
 };
 

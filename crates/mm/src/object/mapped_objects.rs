@@ -9,11 +9,11 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Backing, Mappings,
-    change::gather::{Cut, Sweep},
-    change::hook::virt,
-    fault::huge::HUGE,
+    change::gather::{CutPage, SweptPages},
+    change::page_host::virt,
+    fault::huge_page::HUGE,
     fault::rights,
-    monitor::track::is_poison,
+    monitor::page_marks::is_poison,
     monitor::wp_unpopulated::clear_of_object,
     object::mappings::{Take, TakeBack, Visit},
     space::Core,
@@ -115,7 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             (Take::Own(is_ours), _) if is_ours(index(page), page.frame) => clear(page),
             (Take::Own(_), _) => SweepChange::Keep,
         };
-        let swept = self.sweep(Sweep::OfAll, range, Cut::Fails, change);
+        let swept = self.sweep(SweptPages::OfAll, range, CutPage::Fails, change);
         debug_assert!(swept.is_ok(), "{swept:?}");
     }
 }

@@ -17,21 +17,21 @@
 //! | module | contents |
 //! |---|---|
 //! | `backing` | what a VMA has of an object |
-//! | `shmem`, `seals`, `bytes` | memfd and shared memory: sizes and holes, seals, reads and writes |
+//! | `shmem`, `seals`, `read_write` | memfd and shared memory: sizes and holes, seals, reads and writes |
 //! | `file`, `cache` | files, read-ahead and write-back; what both have in common |
-//! | `index`, `radix` | the pages in memory, read and filled without a lock |
+//! | `page_index`, `radix` | the pages in memory, read and filled without a lock |
 //! | `mappings`, `mapped_objects` | the way back to the spaces that map an object |
-//! | `device` | the memory of devices |
+//! | `device_memory` | the memory of devices |
 
 pub(crate) mod backing;
-mod bytes;
 pub(crate) mod cache;
-pub(crate) mod device;
+pub(crate) mod device_memory;
 pub(crate) mod file;
-pub(crate) mod index;
 pub(crate) mod mapped_objects;
 pub(crate) mod mappings;
+pub(crate) mod page_index;
 mod radix;
+mod read_write;
 pub(crate) mod seals;
 pub(crate) mod shmem;
 
@@ -49,7 +49,7 @@ use crate::Backing;
 use crate::{
     Mappings, Shared,
     error::GROUP_LIMIT,
-    fault::reference::{Reference, is_counted},
+    fault::frame_ref::{Reference, is_counted},
 };
 
 /// Why an object has no page for a fault.

@@ -12,7 +12,7 @@ use core::{ops::Range, sync::atomic::Ordering};
 use machine::word::{MemoryWord as Word, Word as _};
 use machine::{ENTRIES, Frame, FrameError, Machine, Owner, SharedAccess};
 
-use crate::{fault::reference::Reference, fault::zero::zero};
+use crate::{fault::frame_ref::Reference, fault::zero_page::zero};
 
 /// Marks a word that leads to a node; and a slot that holds a reference to a frame, which the tree
 /// drops at its end.

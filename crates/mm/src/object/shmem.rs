@@ -12,7 +12,7 @@ use spin::Once;
 use crate::{
     Commitment, FrameGroup, GroupError, Mappings, MemoryPages, Object, ObjectError, ObjectInfo,
     Seals, Shared,
-    fault::zero::zero,
+    fault::zero_page::zero,
     object::cache::{PAGE, PageCache},
     object::seals::SealWord,
     object::{share, text},

@@ -18,8 +18,8 @@ use vma::PAGE_SIZE;
 
 use crate::{
     Access, AddressSpace, CopyError, FaultError,
-    fault::reference::{Reference, hold, is_counted},
-    fault::rights::Want,
+    fault::frame_ref::{Reference, hold, is_counted},
+    fault::rights::WantedAccess,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -33,7 +33,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// that can never be readable, or that of a device.
     pub fn peek(&self, at: usize, into: &mut [u8]) -> Result<(), CopyError> {
         let len = into.len();
-        self.force(at, len, Want::forced(Access::Read), |offset, bytes| {
+        self.force(at, len, WantedAccess::forced(Access::Read), |offset, bytes| {
             for (byte, into) in bytes.iter().zip(&mut into[offset..]) {
                 // Relaxed: the program's own memory orders nothing here.
                 *into = byte.load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// As for [`peek`](Self::peek). [`FaultError::Denied`]: also a shared map that is not writable.
     pub fn poke(&self, at: usize, from: &[u8]) -> Result<(), CopyError> {
-        self.force(at, from.len(), Want::forced(Access::Write), |offset, bytes| {
+        self.force(at, from.len(), WantedAccess::forced(Access::Write), |offset, bytes| {
             for (byte, from) in bytes.iter().zip(&from[offset..]) {
                 // Relaxed: as in `peek`.
                 byte.store(*from, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         at: usize,
         len: usize,
-        want: Want,
+        want: WantedAccess,
         mut each: impl FnMut(usize, &[AtomicU8]),
     ) -> Result<(), CopyError> {
         let mut copied = 0;
@@ -120,7 +120,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         at: usize,
         len: usize,
-        want: Want,
+        want: WantedAccess,
         each: impl FnOnce(&[AtomicU8]),
     ) -> Result<bool, FaultError> {
         let (machine, page) = (self.core.tables.machine(), VirtAddr::new(at as u64));

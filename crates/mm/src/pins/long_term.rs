@@ -18,7 +18,7 @@ use paging::{EntryChange, Format, Mapping, unpin};
 use vma::PAGE_SIZE;
 
 use crate::{
-    Access, AddressSpace, FaultError, UserPins, fault::rights::Want, pins::Counted,
+    Access, AddressSpace, FaultError, UserPins, fault::rights::WantedAccess, pins::CountedWriter,
     thresholds::LONG_TERM_PAGES,
 };
 
@@ -71,7 +71,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         into: &'a mut [Frame],
     ) -> Result<UserPins<'a, M>, FaultError> {
         let machine = self.core.tables.machine();
-        let counted = Counted::begin(machine, &self.pins).0;
+        let counted = CountedWriter::begin(machine, &self.pins).0;
         let mut taken = Taken { machine, frames: into, pinned: 0 };
         let mut part = LONG_TERM_PAGES;
         while taken.pinned < taken.frames.len() {
@@ -143,17 +143,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn settle_page(&self, page: VirtAddr) -> Result<(), FaultError> {
         self.handle_fault(page, Access::Read)?;
         if self.is_private_at(page) {
-            self.fault(page, Want::forced(Access::Write))?;
+            self.fault(page, WantedAccess::forced(Access::Write))?;
         }
         Ok(())
     }
 
-    /// Whether a page is as [`settle_page`](Self::settle_page) leaves it. The caller has the write
-    /// right.
+    /// Whether a page is as [`settle_page`](Self::settle_page) leaves it. The caller has the mmap
+    /// lock.
     fn is_settled(&self, page: VirtAddr) -> bool {
         let want = match self.is_private_at(page) {
-            true => Want::forced(Access::Write),
-            false => Want::new(Access::Read),
+            true => WantedAccess::forced(Access::Write),
+            false => WantedAccess::new(Access::Read),
         };
         let look = |now: Option<Mapping>| {
             let fits =

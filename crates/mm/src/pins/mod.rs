@@ -5,7 +5,7 @@
 //! write of the program would go to a copy, and the holder of the pin would be left with the old
 //! frame. So a fork copies pinned pages for the child at once. It looks for them only while the
 //! space has pins for writing, and it must see each one that is kept. Pins are taken without a
-//! lock, so each side stores first and then looks (`pinned`):
+//! lock, so each side stores first and then looks (`pin_counts`):
 //!
 //! - a pin counts itself, reads the count of forks, takes the pins, and reads the count again. If a
 //!   fork was under way or has begun, it gives the pins back, and takes them with the mmap lock;
@@ -15,10 +15,10 @@
 //! program, the holder may have the frame that the page had before. One that lasts is made in
 //! another way (`long_term`).
 
-pub(crate) mod access;
 pub(crate) mod foll_force;
 pub(crate) mod long_term;
-pub(crate) mod pinned;
+pub(crate) mod pin_counts;
+pub(crate) mod user_copy;
 
 use core::fmt;
 
@@ -26,7 +26,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
 use paging::{Format, GupError, unpin};
 
-use crate::{Access, AddressSpace, FaultError, Outcome, pins::pinned::PinCounts};
+use crate::{Access, AddressSpace, FaultError, FaultOutcome, pins::pin_counts::PinCounts};
 
 /// Pinned frames of a program. Dropping this unpins them.
 ///
@@ -59,30 +59,30 @@ pub struct UserPins<'a, M: Machine> {
     machine: &'a M,
     frames: &'a [Frame],
     /// Dropped after the pages are unpinned.
-    _counted: Option<Counted<'a, M>>,
+    _counted: Option<CountedWriter<'a, M>>,
 }
 
 /// A pin that forks see.
-pub(crate) struct Counted<'a, M: Machine> {
+pub(crate) struct CountedWriter<'a, M: Machine> {
     machine: &'a M,
     pins: &'a PinCounts,
 }
 
-impl<'a, M: Machine> Counted<'a, M> {
+impl<'a, M: Machine> CountedWriter<'a, M> {
     /// Begins to count, as [`PinCounts::begin`].
     pub(crate) fn begin(machine: &'a M, pins: &'a PinCounts) -> (Self, Option<u64>) {
         let begun = pins.begin(machine);
-        (Counted { machine, pins }, begun)
+        (CountedWriter { machine, pins }, begun)
     }
 }
 
-impl<M: Machine> fmt::Debug for Counted<'_, M> {
+impl<M: Machine> fmt::Debug for CountedWriter<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Counted")
     }
 }
 
-impl<M: Machine> Drop for Counted<'_, M> {
+impl<M: Machine> Drop for CountedWriter<'_, M> {
     fn drop(&mut self) {
         self.pins.end(self.machine);
     }
@@ -92,7 +92,7 @@ impl<'a, M: Machine> UserPins<'a, M> {
     pub(crate) fn new(
         machine: &'a M,
         frames: &'a [Frame],
-        counted: Option<Counted<'a, M>>,
+        counted: Option<CountedWriter<'a, M>>,
     ) -> Self {
         UserPins { machine, frames, _counted: counted }
     }
@@ -141,7 +141,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let len = self.take_pins(at, access, into, true)?;
             return Ok(UserPins::new(machine, &into[..len], None));
         }
-        let (counted, begun) = Counted::begin(machine, &self.pins);
+        let (counted, begun) = CountedWriter::begin(machine, &self.pins);
         if let Some(forks) = begun {
             let len = self.take_pins(at, access, into, true)?;
             if self.pins.stays(machine, forks) {
@@ -197,7 +197,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 true => self.handle_fault(page, access),
                 false => Err(FaultError::Unmapped(page)),
             };
-            let ok = matches!(outcome, Ok(Outcome::Mapped | Outcome::Spurious));
+            let ok = matches!(outcome, Ok(FaultOutcome::Mapped | FaultOutcome::Spurious));
             failed = failed.or(outcome.err());
             ok
         };

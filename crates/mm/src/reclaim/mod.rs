@@ -24,10 +24,10 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::hook::{Hook, PageWork},
-    fault::reference::{Reference, block_of, hold, is_counted},
+    change::page_host::{PageHost, TableWork},
+    fault::frame_ref::{Reference, block_of, hold, is_counted},
     fault::rights,
-    monitor::track::{AWAY, marked},
+    monitor::page_marks::{AWAY, marked},
     monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
@@ -196,7 +196,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         done: &mut Reclaimed,
     ) -> Result<usize, Error> {
         let calls = self.core.right();
-        let mut hook = Hook::new(&self.core, None);
+        let mut hook = PageHost::new(&self.core, None);
         let area = calls.areas_from(range.start).next().filter(|area| area.start <= range.start);
         let never = VmFlags::LOCKED | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let Some(area) = area.filter(|area| !area.vma.flags.intersects(never)) else {
@@ -204,7 +204,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let range = range.start..range.end.min(area.end);
         // Tables that a fork shares stay, if there is no memory for copies.
-        if hook.prepare(range.clone(), PageWork::Protect).is_err() {
+        if hook.prepare(range.clone(), TableWork::Protect).is_err() {
             return Ok(range.end);
         }
         let (machine, has_swap) =

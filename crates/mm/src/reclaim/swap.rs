@@ -21,8 +21,8 @@
 //! entry waits for the mmap lock while a flush of the third step is pending. Nothing is cached of
 //! a swap entry itself, so that bringing a page back needs no flush.
 //!
-//! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the write
-//! right twice, and two flushes.
+//! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the mmap
+//! lock twice, and two flushes.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::Ordering;
@@ -35,13 +35,13 @@ use vma::{PAGE_SIZE, VmFlags};
 use crate::{
     AddressSpace, Error,
     change::gather::release,
-    fault::attempt::Step,
-    fault::attempt::{Look, refused},
-    fault::new_frame::{Fresh, read_words},
-    fault::reference::{Reference, block_of},
+    fault::attempt::FaultStep,
+    fault::attempt::{FirstLook, refused},
+    fault::frame_ref::{Reference, block_of},
+    fault::new_frame::{NewFrame, read_words},
     fault::rights,
-    fault::zero::zero,
-    monitor::track::{AWAY, marked},
+    fault::zero_page::zero,
+    monitor::page_marks::{AWAY, marked},
     space::Calls,
     thresholds::SLOT_REFUSALS,
 };
@@ -154,13 +154,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The fault at a page that is in swap.
     pub(crate) fn swap_in(
         &self,
-        look: &Look<'_, M, G>,
+        look: &FirstLook<'_, M, G>,
         place: &paging::Found<'_>,
         entry: Frame,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, crate::FaultError> {
+        fresh: &NewFrame<'_, M>,
+    ) -> Result<FaultStep, crate::FaultError> {
         let page = look.at.align_down(PageSize::Size4K);
-        let Some(slot) = self.core.tables.paging().slot_of(entry) else { return Ok(Step::Again) };
+        let Some(slot) = self.core.tables.paging().slot_of(entry) else {
+            return Ok(FaultStep::Again);
+        };
         let Some(frame) = fresh.page_of(slot) else {
             if !fresh.want_slot(slot) {
                 let still = self.core.tables.walk(look.guard).get(page);
@@ -169,21 +171,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     // The entry still names it, so the slot is in use: it has too many references.
                     // Some are those of faults, which give them back.
                     Some(_) if refusals >= SLOT_REFUSALS => {
-                        Step::NeedsMemory(machine::FrameError::InUse {
+                        FaultStep::NeedsMemory(machine::FrameError::InUse {
                             frame: entry,
                             refs: u32::MAX,
                             pins: 0,
                         })
                     }
-                    _ => Step::Again,
+                    _ => FaultStep::Again,
                 });
             }
             // The slot is held from here on. If the entry names it now, it has not been given to
             // another page in between.
             let still = self.core.tables.walk(look.guard).get(page);
             return Ok(match still.is_some_and(|page| page.frame == entry) {
-                true => Step::NeedsFrame,
-                false => Step::Again,
+                true => FaultStep::NeedsFrame,
+                false => FaultStep::Again,
             });
         };
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped. Nothing is
@@ -192,19 +194,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.core.tables.with_found(look.guard, place, |now| match now {
                 // Acquire: pairs with the Release of `replace_written`.
                 Some(now) if now.frame == entry && self.core.swapping.load(Ordering::Acquire) => {
-                    (EntryChange::Keep, Step::NeedsRight)
+                    (EntryChange::Keep, FaultStep::NeedsLock)
                 }
                 Some(now) if now.frame == entry && self.is_current(look) => {
                     let attrs = rights::attrs(look.vma.flags, Share::Exclusive);
-                    (EntryChange::Replace(frame, marked(attrs, now.attrs.soft)), Step::MappedFresh)
+                    (
+                        EntryChange::Replace(frame, marked(attrs, now.attrs.soft)),
+                        FaultStep::MappedFresh,
+                    )
                 }
-                _ => (EntryChange::Keep, Step::Again),
+                _ => (EntryChange::Keep, FaultStep::Again),
             })
         };
         match done {
             Ok((step, pending)) => {
                 pending.flush();
-                if step == Step::MappedFresh {
+                if step == FaultStep::MappedFresh {
                     // SAFETY: the reference of the old entry.
                     unsafe { release(&self.core.tables, [entry]) };
                 }

@@ -10,7 +10,7 @@
 //! pages as referenced that its parent has used.
 //!
 //! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
-//! table that the two share leads there (`waiting`).
+//! table that the two share leads there (`deferred_unmap`).
 //!
 //! # Concurrent faults
 //! A fork holds the mmap lock, and faults run meanwhile. One that finds a table that is being
@@ -31,11 +31,11 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace, Commitment, Error, Shared,
-    change::hook::{Hook, PageWork},
-    fault::reference::{NoFrame, Reference},
+    change::page_host::{PageHost, TableWork},
+    fault::frame_ref::{NoFrame, Reference},
     monitor::events::Children,
     space::Core,
-    space::shared::Room,
+    space::shared::SharedRoom,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -71,7 +71,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut children = Children::default();
         let child = self.change(|calls| {
             // Before the fork of the tables, which cannot be undone without a flush.
-            let room = Room::try_new()?;
+            let room = SharedRoom::try_new()?;
             let mut vmas = calls.fork_with(|uffd| children.of(self, uffd))?;
             let commitment = self.core.commitment.get();
             let promised = vmas.get_mut().sizes().accounted;
@@ -99,8 +99,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Tables that are shared cannot be unlinked any more.
             self.core.waiting.unlink_kept(&self.core.tables);
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
-            // tables of all spaces that share it. The software bits are this crate's, as `anon`
-            // says. The mmap lock keeps other calls away. The flush is done below.
+            // tables of all spaces that share it. The software bits are this crate's, as
+            // `copy_on_write` says. The mmap lock keeps other calls away. The flush is done below.
             let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
@@ -127,8 +127,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             promise.keep();
             let child = AddressSpace::from_core(room.put(core), family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
-                let mut pages = Hook::new(&child.core, None);
-                pages.prepare(range.clone(), PageWork::Empty)?;
+                let mut pages = PageHost::new(&child.core, None);
+                pages.prepare(range.clone(), TableWork::Empty)?;
                 pages.remove(range);
                 pages.noted().map_err(Error::Tables)
             })?;

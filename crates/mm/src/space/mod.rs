@@ -2,16 +2,16 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `changes` | the count of changes: why the second look of a fault is one load |
-//! | `fork`, `policy` | fork; huge pages |
+//! | `change_count` | the count of changes: why the second look of a fault is one load |
+//! | `fork`, `huge_state` | fork; huge pages |
 //! | `commitment`, `group`, `shortage` | promised memory; a limit of frames; frames that run out |
 //! | `shared` | shared values whose allocation can fail |
 
-pub(crate) mod changes;
+pub(crate) mod change_count;
 pub(crate) mod commitment;
 pub(crate) mod fork;
 pub(crate) mod group;
-pub(crate) mod policy;
+pub(crate) mod huge_state;
 pub(crate) mod shared;
 pub(crate) mod shortage;
 
@@ -32,18 +32,18 @@ use vma::{Layout, Limits, Profile, Sizes};
 use crate::UnmapPolicy;
 use crate::{
     Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
-    change::call::{Call, Counted},
-    change::hook::Hook,
-    change::waiting::Waiting,
-    fault::zero::ZeroFrame,
+    change::cleanup::{CallUnderWay, CountedWriter},
+    change::deferred_unmap::Waiting,
+    change::page_host::PageHost,
+    fault::zero_page::ZeroFrame,
     monitor::wp_unpopulated::is_mark,
     object::mappings::Family,
-    pins::pinned::PinCounts,
-    space::changes::Changes,
+    pins::pin_counts::PinCounts,
+    space::change_count::Changes,
     space::commitment::Commitment,
-    space::policy::HugeState,
-    space::shared::{Room, Shared, WeakShared},
-    thresholds::RIGHT_PAUSES,
+    space::huge_state::HugeState,
+    space::shared::{Shared, SharedRoom, WeakShared},
+    thresholds::LOCK_PAUSES,
 };
 
 /// The bytes of a program's half of the addresses.
@@ -55,10 +55,10 @@ pub(crate) fn lower_half<F: Format>() -> usize {
 pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 
 /// The lock of a space.
-pub(crate) type Right<'a, M, G> = vma::Right<'a, Backing<M>, G>;
+pub(crate) type MmapLock<'a, M, G> = vma::MmapLock<'a, Backing<M>, G>;
 
 /// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
-pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut Hook<'a, M, F, G>>;
+pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut PageHost<'a, M, F, G>>;
 
 /// An address space with pages: the memory of a program.
 ///
@@ -112,7 +112,7 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) shortage: Once<Arc<dyn OnLimit>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero_frame: RefCounted<ZeroFrame<M, F>>,
-    /// The frame of guard pages (`guard`).
+    /// The frame of guard pages (`guard_pages`).
     pub(crate) guard_frame: RefCounted<ZeroFrame<M, F>>,
 }
 
@@ -139,7 +139,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let profile = Profile { protection_keys, ..profile };
         let tables = PageTables::user(paging, tag, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
-        let (room, huge, family) = (Room::try_new()?, HugeState::try_new()?, Family::try_new()?);
+        let (room, huge, family) =
+            (SharedRoom::try_new()?, HugeState::try_new()?, Family::try_new()?);
         let counted = || {
             let frame = ZeroFrame::new(Arc::clone(paging));
             RefCounted::new(frame).map_err(|_| vma::Error::OutOfMemory)
@@ -260,13 +261,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
-        after: impl FnOnce(&mut Hook<'_, M, F, G>),
+        after: impl FnOnce(&mut PageHost<'_, M, F, G>),
     ) -> Result<T, Error> {
-        let mut call = Call::new(Hook::new(&self.core, Some(&self.family)));
+        let mut call = CallUnderWay::new(PageHost::new(&self.core, Some(&self.family)));
         let done = {
             let right = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = Counted::new(right, &mut call.hook, &call.added);
+            let mut calls = CountedWriter::new(right, &mut call.hook, &call.added);
             change(&mut calls.writer)
         };
         call.settle();
@@ -339,13 +340,13 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// few times, each time later: a try writes the line of the lock. Then it performs the requests
     /// of others between two tries ([`Step::relax`](machine::Step::relax)): the holder may wait for
     /// this CPU's flush.
-    pub(crate) fn lock(&self) -> Right<'_, M, G> {
+    pub(crate) fn lock(&self) -> MmapLock<'_, M, G> {
         let mut pauses = 1;
         loop {
             if let Some(right) = self.vmas.try_write() {
                 return right;
             }
-            if pauses > RIGHT_PAUSES {
+            if pauses > LOCK_PAUSES {
                 self.tables.machine().relax();
             } else {
                 (0..pauses).for_each(|_| core::hint::spin_loop());
@@ -366,7 +367,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
         // take pages back.
         let right = self.core.right();
         self.core.waiting.flush(&self.core.tables);
-        Hook::new(&self.core, None).remove(0..lower_half::<F>());
+        PageHost::new(&self.core, None).remove(0..lower_half::<F>());
         if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(-(right.sizes().accounted as isize));
         }

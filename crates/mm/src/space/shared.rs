@@ -77,12 +77,12 @@ fn add(count: &AtomicUsize) {
 }
 
 /// The memory for a shared value: allocated before steps that cannot be undone.
-pub(crate) struct Room<T>(Box<MaybeUninit<Inner<T>>>);
+pub(crate) struct SharedRoom<T>(Box<MaybeUninit<Inner<T>>>);
 
-impl<T> Room<T> {
+impl<T> SharedRoom<T> {
     pub(crate) fn try_new() -> Result<Self, vma::Error> {
         let room = maple::try_box(MaybeUninit::uninit());
-        room.map(Room).map_err(|_| vma::Error::OutOfMemory)
+        room.map(SharedRoom).map_err(|_| vma::Error::OutOfMemory)
     }
 
     /// Puts the value there.
@@ -99,7 +99,7 @@ impl<T> Shared<T> {
     /// # Errors
     /// [`Error::OutOfMemory`](vma::Error::OutOfMemory); the value is dropped.
     pub fn try_new(value: T) -> Result<Self, vma::Error> {
-        Room::try_new().map(|room| room.put(value))
+        SharedRoom::try_new().map(|room| room.put(value))
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     fn space() -> (Shared<Space>, Arc<core::sync::atomic::AtomicBool>) {
         let dropped = Arc::<core::sync::atomic::AtomicBool>::default();
         let space = Space { value: Value::new(1), dropped: Arc::clone(&dropped) };
-        (Room::try_new().unwrap().put(space), dropped)
+        (SharedRoom::try_new().unwrap().put(space), dropped)
     }
 
     fn visit(weak: &WeakShared<dyn Visit>) -> Option<bool> {

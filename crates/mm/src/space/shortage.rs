@@ -23,8 +23,8 @@ use paging::Format;
 
 use crate::{
     AddressSpace, OnLimit,
-    change::gather::{Cut, Gather},
-    change::hook::{ALL, virt},
+    change::gather::{CutPage, Gather},
+    change::page_host::{ALL, virt},
     space::{Core, lower_half},
 };
 
@@ -61,7 +61,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Unlinks the tables of a range that a fork shares: they stay the other space's.
     pub(crate) fn leave_shared(&self, range: Range<usize>) -> Result<(), paging::Error> {
-        self.each_part(range, Cut::IsLater, |part| {
+        self.each_part(range, CutPage::IsLater, |part| {
             let mut pending = self.tables.no_flush();
             // SAFETY: the space needs the pages no more. Their frames stay.
             unsafe { self.tables.leave_shared(part, &mut pending) }

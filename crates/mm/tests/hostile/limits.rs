@@ -68,7 +68,7 @@ fn a_stack_does_not_grow_without_memory() {
         assert_eq!(space.handle_fault(below, Access::Write), Err(FaultError::GroupLimit));
         assert_eq!((space.sizes().total, asked.load(Relaxed)), (PAGE, 1));
         group.set_limit(10);
-        assert_eq!(space.handle_fault(below, Access::Write), Ok(Outcome::Mapped));
+        assert_eq!(space.handle_fault(below, Access::Write), Ok(FaultOutcome::Mapped));
     });
 }
 

@@ -47,7 +47,7 @@ fn touched_memory_is_zero_and_keeps_what_is_written() {
         assert_eq!(load(sim, space, at - PAGE), Err(unmapped(at - PAGE)));
         assert_eq!(
             space.handle_fault(VirtAddr::new(at as u64), Access::Read),
-            Ok(Outcome::Spurious)
+            Ok(FaultOutcome::Spurious)
         );
         let top = VirtAddr::new(0xffff_8000_0000_0000);
         assert_eq!(space.handle_fault(top, Access::Read), Err(FaultError::Unmapped(top)));

@@ -6,8 +6,8 @@ use crate::{
     common::*,
     host::uffd,
     ops::*,
-    out::{Out, done, word},
-    world::{HALF, Kind, World},
+    out::{OpResult, done, word},
+    world::{HALF, World, WorldKind},
 };
 use machine::{Asid, Step};
 use mm::*;
@@ -35,7 +35,7 @@ impl<'w> Hand<'w> {
 
     /// Carries out the operation `op`, the `number`th of the program, on the CPU where the process
     /// is active.
-    pub(crate) fn apply(&mut self, op: Op, number: usize) -> Out {
+    pub(crate) fn apply(&mut self, op: Op, number: usize) -> OpResult {
         let (world, space) = (self.world, self.space());
         let sim = &world.sim;
         let value = 0x1000 + number as u64;
@@ -79,41 +79,41 @@ impl<'w> Hand<'w> {
             Op::MapVmas(..) => self.map(op),
             Op::BringIn(page) => {
                 let _later = self.bring_in(page);
-                Out::default()
+                OpResult::default()
             }
             Op::BringInIfLocked(page) => {
                 if self.flags_at(page).is_some_and(|flags| flags.contains(VmFlags::LOCKED)) {
                     let _later = self.bring_in(page);
                 }
-                Out::default()
+                OpResult::default()
             }
             Op::ObjectIn(page, writes) => {
                 self.object_in(page, writes);
-                Out::default()
+                OpResult::default()
             }
             Op::Touch(page, writes) => {
                 let access = if writes { Access::Write } else { Access::Read };
                 let _again = space.handle_fault(machine::VirtAddr::new(at(page) as u64), access);
-                Out::default()
+                OpResult::default()
             }
             Op::Zap(page) => {
                 // Guard pages are no removal of which a monitor is told.
                 let zap = || space.madvise(at(page), len(page, 1), Advice::DontNeed);
                 let _refused = world.monitor.unheard(zap);
-                Out::default()
+                OpResult::default()
             }
             Op::Announce(page) => {
                 if self.flags_at(page).is_some_and(|flags| flags.intersects(VmFlags::UFFD)) {
                     world.monitor.note("remove", [at(page)]);
                 }
-                Out::default()
+                OpResult::default()
             }
             Op::Announced(page, advice) => {
                 done(world.monitor.unheard(|| space.madvise(at(page), len(page, 1), advice)))
             }
             Op::FindToRemove(page, pages) => self.find_to_remove(page, pages),
             Op::RemoveFound => match self.to_remove.pop_front() {
-                None => Out::default(),
+                None => OpResult::default(),
                 Some((file, page)) => {
                     let memory = file.object().in_memory().ok_or(ObjectError::NotSupported);
                     done(memory.and_then(|memory| memory.remove(page..page + 1)))
@@ -133,7 +133,7 @@ impl<'w> Hand<'w> {
             Op::Fork => match space.fork(Asid(8 + number as u16)) {
                 Ok(child) => {
                     assert!(world.forks[number].set(child).is_ok(), "each fork has its place");
-                    Out::default()
+                    OpResult::default()
                 }
                 Err(error) => error.into(),
             },
@@ -199,7 +199,7 @@ impl<'w> Hand<'w> {
             }),
             Op::ClearSoftDirty => done(space.clear_soft_dirty()),
             Op::ClearReferenced => done(space.clear_referenced()),
-            Op::SoftDirty(page, pages) => Out::words((page..page + pages).map(|page| {
+            Op::SoftDirty(page, pages) => OpResult::words((page..page + pages).map(|page| {
                 let mut entry = [0];
                 space.pagemap(at(page), &mut entry);
                 u64::from(entry[0] & pagemap::SOFT_DIRTY != 0)
@@ -212,7 +212,7 @@ impl<'w> Hand<'w> {
             Op::PinnedStore | Op::PinnedLoad => self.pinned(op, value),
             Op::Unpin => {
                 self.pin = None;
-                Out::default()
+                OpResult::default()
             }
             Op::Read(page, pages) => self.read(page, pages),
             Op::Write(page, pages) => self.write(page, pages, value),
@@ -238,14 +238,14 @@ impl<'w> Hand<'w> {
                 space.for_each_vma(|range, flags| {
                     words.extend([range.start as u64, range.end as u64, flags.bits()]);
                 });
-                Out::words(words)
+                OpResult::words(words)
             }
         }
     }
 
     /// Makes a call of a monitor, of which some bytes are done already. A monitor that has not read
     /// an event yet reads it, and calls again.
-    fn resolve(&self, call: impl Fn(usize) -> Result<(), Resolved>) -> Out {
+    fn resolve(&self, call: impl Fn(usize) -> Result<(), Resolved>) -> OpResult {
         let mut bytes = 0;
         loop {
             match call(bytes) {
@@ -262,7 +262,7 @@ impl<'w> Hand<'w> {
         Hand::new(self.world, (self.process + 1) % self.world.processes.len())
     }
 
-    fn map(&self, op: Op) -> Out {
+    fn map(&self, op: Op) -> OpResult {
         let (Op::Map(what, page, pages, prot, how) | Op::MapVmas(what, page, pages, prot, how)) =
             op
         else {
@@ -297,7 +297,7 @@ impl<'w> Hand<'w> {
             let request = MapRequest { addr, len, prot, flags, file, offset, driver_flags: None };
             let mut lost = Vec::new();
             space.for_each_vma(|range, flags| {
-                if world.kind == Kind::Told && flags.intersects(VmFlags::UFFD) {
+                if world.kind == WorldKind::Told && flags.intersects(VmFlags::UFFD) {
                     let within = range.start.max(at)..range.end.min(at + len);
                     lost.extend(within.step_by(PAGE));
                 }
@@ -315,7 +315,7 @@ impl<'w> Hand<'w> {
         })
     }
 
-    fn remap(&self, op: Op) -> Out {
+    fn remap(&self, op: Op) -> OpResult {
         let ask = |page, pages, new_len| RemapRequest {
             addr: at(page),
             old_len: len(page, pages),
@@ -347,7 +347,7 @@ impl<'w> Hand<'w> {
         done(self.space().mremap(request))
     }
 
-    fn object(&self, op: Op, value: u64) -> Out {
+    fn object(&self, op: Op, value: u64) -> OpResult {
         let world = self.world;
         let (memfd, file) = (&*world.memfd.object, &*world.file.object);
         let bytes = |page: u8| u64::from(page) * PAGE as u64;
@@ -374,7 +374,7 @@ impl<'w> Hand<'w> {
             // Whether a page goes depends on references, which faults take for a moment.
             Op::Evict(page) => {
                 file.evict(page.into());
-                Out::default()
+                OpResult::default()
             }
             _ => unreachable!(),
         }

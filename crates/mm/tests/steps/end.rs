@@ -15,7 +15,8 @@ pub(crate) type State = Vec<String>;
 
 /// The pages that are looked at.
 fn pages(world: &World) -> impl Iterator<Item = u8> + use<> {
-    let heap = if world.kind == crate::world::Kind::Anon { HEAP_PAGE..HEAP_PAGE + 2 } else { 0..0 };
+    let heap =
+        if world.kind == crate::world::WorldKind::Anon { HEAP_PAGE..HEAP_PAGE + 2 } else { 0..0 };
     (0..8).chain(heap).chain(FAR..FAR + 4)
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn look(world: &World) -> State {
         state.push(text);
     }
     contents(world, &mut state);
-    if world.kind == crate::world::Kind::Grouped {
+    if world.kind == crate::world::WorldKind::Grouped {
         state.push(format!("the group has charged {} frames", world.group.used()));
     }
     emptied(world, &mut state);
@@ -111,7 +112,7 @@ fn objects(world: &World, state: &mut State) {
         }
         state.push(text);
     }
-    if world.kind == crate::world::Kind::File {
+    if world.kind == crate::world::WorldKind::File {
         let file = &world.file.object;
         let mut text = format!("file: {} bytes:", file.size());
         for half in 0..16 {
@@ -140,7 +141,7 @@ fn emptied(world: &World, state: &mut State) {
         let memfd = &world.memfd.object;
         let _ =
             write!(text, "seal {:?}, size {:?}", memfd.add_seals(Seals::WRITE), memfd.set_size(0));
-    } else if world.kind == crate::world::Kind::File {
+    } else if world.kind == crate::world::WorldKind::File {
         let _ = write!(text, "size {:?}", world.set_file_size(0));
     } else {
         return;

@@ -6,7 +6,7 @@
 use crate::{
     apply::Hand,
     ops::*,
-    out::{Failed, Out},
+    out::{Failed, OpResult},
     world::{HALF, World},
 };
 use mm::*;
@@ -118,13 +118,13 @@ impl<'w> Laws<'w> {
     }
 
     /// Looks at the state after a step.
-    pub(crate) fn after(&mut self, hand: &Hand<'_>, op: Op, out: &Out) {
+    pub(crate) fn after(&mut self, hand: &Hand<'_>, op: Op, out: &OpResult) {
         if self.broken.is_none() {
             self.broken = self.look(hand, op, out).map(|law| format!("{law}, after {op:?}: {out}"));
         }
     }
 
-    fn look(&mut self, hand: &Hand<'_>, op: Op, out: &Out) -> Option<&'static str> {
+    fn look(&mut self, hand: &Hand<'_>, op: Op, out: &OpResult) -> Option<&'static str> {
         match op {
             // A memfd shows what maps have written beyond its end, in Linux, too.
             Op::SetSize(Which::File, _) if out.error.is_none() => {

@@ -1,7 +1,7 @@
 //! The operations of programs, and the steps that each is made of.
 
 use crate::common::*;
-use crate::{host::TELLS, world::Kind};
+use crate::{host::TELLS, world::WorldKind};
 use mm::{Advice, UserFaultModes};
 
 /// What a map is of.
@@ -246,7 +246,7 @@ impl Op {
     /// may let the object get its page before the page is mapped; MADV_REMOVE gives up the mmap
     /// lock between the VMAs and the objects; and MADV_GUARD_INSTALL removes pages before it
     /// installs guard pages.
-    pub(crate) fn parts(self, kind: Kind) -> Parts {
+    pub(crate) fn parts(self, kind: WorldKind) -> Parts {
         use Join::{GoOn, Stop};
         let each = |page: u8, pages: u8, one: &dyn Fn(u8) -> Op| -> Vec<Op> {
             (page..page + pages).map(one).collect()
@@ -273,7 +273,7 @@ impl Op {
                     }
                     Advice::PopulateRead | Advice::PopulateWrite => (each(page, pages, &one), Stop),
                     Advice::DontNeed | Advice::Free | Advice::DontNeedLocked
-                        if kind == Kind::Told =>
+                        if kind == WorldKind::Told =>
                     {
                         let mut ops = each(page, pages, &Op::Announce);
                         ops.extend(each(page, pages, &|page| Op::Announced(page, advice)));
@@ -345,12 +345,12 @@ impl Op {
 }
 
 /// Whether some pages are one step each: in a huge world, only those that stand for one page.
-fn are_pages(page: u8, pages: u8, kind: Kind) -> bool {
+fn are_pages(page: u8, pages: u8, kind: WorldKind) -> bool {
     !kind.is_huge() || !(page..page + pages).any(|page| matches!(page, 1 | 3 | 6))
 }
 
 /// Whether an operation means something in a world.
-pub(crate) fn fits(op: Op, kind: Kind) -> bool {
+pub(crate) fn fits(op: Op, kind: WorldKind) -> bool {
     match op {
         Op::Read(page, pages)
         | Op::Write(page, pages)
@@ -362,14 +362,14 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
             false
         }
         Op::Punch(..) | Op::SetSize(..) | Op::Advise(_, _, Advice::Remove)
-            if kind == Kind::Minor =>
+            if kind == WorldKind::Minor =>
         {
             false
         }
-        Op::Close(TELLS) | Op::Register(_, _, _, TELLS) => kind == Kind::Told,
+        Op::Close(TELLS) | Op::Register(_, _, _, TELLS) => kind == WorldKind::Told,
         Op::LockAll(..) => !kind.is_huge(),
         // It chooses pages by their accessed bits. The next access of one asks the monitor.
-        Op::Reclaim(_) if kind == Kind::Minor => false,
+        Op::Reclaim(_) if kind == WorldKind::Minor => false,
         Op::Map(What::Memfd | What::MemfdRo | What::MemfdOff | What::MemfdPrivate, ..)
         | Op::Seal(_)
         | Op::SetSize(Which::Memfd, _)
@@ -383,13 +383,13 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
         | Op::Sync(..)
         | Op::Evict(_)
         | Op::Msync(..)
-        | Op::MsyncInvalidate(..) => kind == Kind::File,
-        Op::Map(What::Device, ..) => kind == Kind::Device,
-        Op::Map(What::Stack, ..) => kind == Kind::Anon,
+        | Op::MsyncInvalidate(..) => kind == WorldKind::File,
+        Op::Map(What::Device, ..) => kind == WorldKind::Device,
+        Op::Map(What::Stack, ..) => kind == WorldKind::Anon,
         Op::LoadTail(_)
         | Op::StoreTail(_)
         | Op::Advise(_, _, Advice::Remove | Advice::WillNeed) => {
-            kind.has_memfd() || kind == Kind::File
+            kind.has_memfd() || kind == WorldKind::File
         }
         Op::Copy(..)
         | Op::ZeroPage(..)
@@ -399,24 +399,24 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
         | Op::WriteProtect(..)
         | Op::Unregister(..)
         | Op::Close(_) => kind.is_watched(),
-        Op::Scan(..) => kind == Kind::Tracked,
+        Op::Scan(..) => kind == WorldKind::Tracked,
         // In Linux, too, the page that a fault has let the object get is a minor fault of others,
         // and whether it is mapped already depends on the faults around. So there the object has
         // all its pages.
-        Op::Register(_, _, UserFaultModes::MINOR, _) => kind == Kind::Minor,
-        Op::Register(..) => !matches!(kind, Kind::Device | Kind::File),
+        Op::Register(_, _, UserFaultModes::MINOR, _) => kind == WorldKind::Minor,
+        Op::Register(..) => !matches!(kind, WorldKind::Device | WorldKind::File),
         Op::Advise(_, _, Advice::Collapse | Advice::HugePage | Advice::NoHugePage) => {
             kind.is_huge()
         }
         // A heap, and places that are chosen, are the same in all worlds.
-        Op::Brk(_) | Op::Attach(_) | Op::Detach(_) => kind == Kind::Anon,
+        Op::Brk(_) | Op::Attach(_) | Op::Detach(_) => kind == WorldKind::Anon,
         // A copy is one step for each page.
         Op::ReadOther(page) | Op::WriteOther(page) => {
             kind.processes() > 1 && are_pages(page, 1, kind)
         }
         // The memory of a device is there only to be mapped.
-        Op::Load(_) | Op::Store(_) | Op::CopyIn(_) | Op::CopyOut(_) => kind != Kind::Device,
-        Op::Read(..) | Op::Write(..) | Op::Reclaim(_) => kind != Kind::Device,
+        Op::Load(_) | Op::Store(_) | Op::CopyIn(_) | Op::CopyOut(_) => kind != WorldKind::Device,
+        Op::Read(..) | Op::Write(..) | Op::Reclaim(_) => kind != WorldKind::Device,
         _ => true,
     }
 }

@@ -6,7 +6,7 @@ use mm::*;
 /// What a program sees of an operation: words, and an error. Frames and addresses that the space
 /// has chosen are not in it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Out {
+pub(crate) struct OpResult {
     pub(crate) words: Vec<u64>,
     pub(crate) error: Option<Failed>,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Failed {
     Fault(&'static str),
 }
 
-impl std::fmt::Display for Out {
+impl std::fmt::Display for OpResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words: Vec<_> = self.words.iter().map(|word| format!("{word:#x}")).collect();
         match (self.error, words.is_empty()) {
@@ -31,13 +31,13 @@ impl std::fmt::Display for Out {
     }
 }
 
-impl Out {
-    pub(crate) fn words(words: impl IntoIterator<Item = u64>) -> Out {
-        Out { words: words.into_iter().collect(), error: None }
+impl OpResult {
+    pub(crate) fn words(words: impl IntoIterator<Item = u64>) -> OpResult {
+        OpResult { words: words.into_iter().collect(), error: None }
     }
 
     /// The result of a part, after this one. Returns whether the operation goes on.
-    pub(crate) fn then(&mut self, part: Out, join: Join) -> bool {
+    pub(crate) fn then(&mut self, part: OpResult, join: Join) -> bool {
         self.words.extend(part.words);
         self.error = part.error.or(self.error);
         self.error.is_none() || join == Join::GoOn
@@ -57,49 +57,49 @@ pub(crate) fn fault_name(error: FaultError) -> &'static str {
     }
 }
 
-impl From<Error> for Out {
-    fn from(error: Error) -> Out {
-        Out { words: Vec::new(), error: Some(Failed::Errno(error.errno())) }
+impl From<Error> for OpResult {
+    fn from(error: Error) -> OpResult {
+        OpResult { words: Vec::new(), error: Some(Failed::Errno(error.errno())) }
     }
 }
 
-impl From<FaultError> for Out {
-    fn from(error: FaultError) -> Out {
-        Out { words: Vec::new(), error: Some(Failed::Fault(fault_name(error))) }
+impl From<FaultError> for OpResult {
+    fn from(error: FaultError) -> OpResult {
+        OpResult { words: Vec::new(), error: Some(Failed::Fault(fault_name(error))) }
     }
 }
 
-impl From<CopyError> for Out {
-    fn from(error: CopyError) -> Out {
+impl From<CopyError> for OpResult {
+    fn from(error: CopyError) -> OpResult {
         error.error.into()
     }
 }
 
-impl From<Resolved> for Out {
-    fn from(error: Resolved) -> Out {
+impl From<Resolved> for OpResult {
+    fn from(error: Resolved) -> OpResult {
         error.error.into()
     }
 }
 
-impl From<ObjectError> for Out {
-    fn from(error: ObjectError) -> Out {
+impl From<ObjectError> for OpResult {
+    fn from(error: ObjectError) -> OpResult {
         Error::from(error).into()
     }
 }
 
-pub(crate) fn done<T, E: Into<Out>>(result: Result<T, E>) -> Out {
-    result.map_or_else(Into::into, |_| Out::default())
+pub(crate) fn done<T, E: Into<OpResult>>(result: Result<T, E>) -> OpResult {
+    result.map_or_else(Into::into, |_| OpResult::default())
 }
 
-pub(crate) fn word<E: Into<Out>>(result: Result<u64, E>) -> Out {
-    result.map_or_else(Into::into, |word| Out::words([word]))
+pub(crate) fn word<E: Into<OpResult>>(result: Result<u64, E>) -> OpResult {
+    result.map_or_else(Into::into, |word| OpResult::words([word]))
 }
 
-impl Out {
+impl OpResult {
     /// The words of a call that has succeeded.
-    pub(crate) fn with<I: IntoIterator<Item = u64>>(self, words: impl FnOnce() -> I) -> Out {
+    pub(crate) fn with<I: IntoIterator<Item = u64>>(self, words: impl FnOnce() -> I) -> OpResult {
         match self.error {
-            None => Out::words(words()),
+            None => OpResult::words(words()),
             Some(_) => self,
         }
     }

@@ -4,7 +4,7 @@ use crate::{
     apply::Hand,
     common::*,
     ops::*,
-    out::{Failed, Out, done},
+    out::{Failed, OpResult, done},
 };
 use mm::*;
 use sim::Sim;
@@ -45,7 +45,7 @@ impl<'w> Hand<'w> {
         }
     }
 
-    pub(crate) fn find_to_remove(&mut self, page: u8, pages: u8) -> Out {
+    pub(crate) fn find_to_remove(&mut self, page: u8, pages: u8) -> OpResult {
         self.to_remove.clear();
         let checked = self
             .space()
@@ -57,15 +57,15 @@ impl<'w> Hand<'w> {
     }
 
     /// Brings a page in as a locked map does.
-    pub(crate) fn bring_in(&self, page: u8) -> Out {
+    pub(crate) fn bring_in(&self, page: u8) -> OpResult {
         let (space, found) = (self.space(), self.flags_at(page));
         // A hole between is left out, as by mlockall.
-        let Some(flags) = found else { return Out::default() };
+        let Some(flags) = found else { return OpResult::default() };
         let access = match flags {
-            _ if flags.contains(VmFlags::LOCKONFAULT) => return Out::default(),
+            _ if flags.contains(VmFlags::LOCKONFAULT) => return OpResult::default(),
             _ if flags & (VmFlags::WRITE | VmFlags::SHARED) == VmFlags::WRITE => Access::Write,
             _ if flags.intersects(VmFlags::ACCESS) => Access::Read,
-            _ => return Out::default(),
+            _ => return OpResult::default(),
         };
         let mut pages = (at(page)..end(page)).step_by(PAGE);
         let touched = pages.try_for_each(|at| {
@@ -77,6 +77,6 @@ impl<'w> Hand<'w> {
             FaultError::OutOfMemory(_) => Failed::Errno(11),
             _ => Failed::Errno(12),
         };
-        Out { words: Vec::new(), error: touched.err().map(fails) }
+        OpResult { words: Vec::new(), error: touched.err().map(fails) }
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     laws::Laws,
     ops::{IS_HUGE, Op, Parts},
     orders::Span,
-    out::Out,
-    world::{Kind, World},
+    out::OpResult,
+    world::{World, WorldKind},
 };
 use machine::Step;
 use sim::{Failure, Program, seeded};
@@ -32,7 +32,7 @@ pub(crate) struct Thread {
 /// What is run: a world, and threads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Script {
-    pub(crate) kind: Kind,
+    pub(crate) kind: WorldKind,
     pub(crate) threads: Vec<Thread>,
 }
 
@@ -60,7 +60,7 @@ impl Script {
 /// What was seen of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    pub(crate) outs: Vec<Vec<Out>>,
+    pub(crate) outs: Vec<Vec<OpResult>>,
     pub(crate) state: State,
 }
 
@@ -144,9 +144,9 @@ struct Progress<'w> {
     places: std::vec::IntoIter<usize>,
     op: usize,
     part: usize,
-    out: Out,
+    out: OpResult,
     stopped: bool,
-    outs: Vec<Out>,
+    outs: Vec<OpResult>,
 }
 
 /// The places of a thread's operations in the order in which they are carried out.
@@ -196,9 +196,9 @@ pub(crate) fn sequential(
                 places: places(thread.ops.len(), number, moves),
                 op: 0,
                 part: 0,
-                out: Out::default(),
+                out: OpResult::default(),
                 stopped: false,
-                outs: vec![Out::default(); thread.ops.len()],
+                outs: vec![OpResult::default(); thread.ops.len()],
             })
             .collect();
         let mut active = usize::MAX;

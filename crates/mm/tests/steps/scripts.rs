@@ -6,7 +6,7 @@ use crate::{
     host::{ASKS, ASYNC, TELLS},
     ops::*,
     run::{LENGTH, Script, Thread},
-    world::{Kind, OPS},
+    world::{OPS, WorldKind},
 };
 use mm::{Advice, UserFaultModes};
 
@@ -183,7 +183,7 @@ fn hash(of: impl Hash) -> usize {
 }
 
 /// The processes of the threads: in worlds with two, the second thread is the other one's.
-pub(crate) fn script(kind: Kind, threads: Vec<Vec<Op>>) -> Script {
+pub(crate) fn script(kind: WorldKind, threads: Vec<Vec<Op>>) -> Script {
     let most = if threads.len() == 1 { OPS } else { LENGTH };
     let threads = threads.into_iter().enumerate().map(|(number, ops)| {
         assert!(ops.len() <= most);
@@ -194,7 +194,7 @@ pub(crate) fn script(kind: Kind, threads: Vec<Vec<Op>>) -> Script {
 
 /// Whether an operation fits few worlds.
 fn is_rare(op: Op) -> bool {
-    Kind::ALL.into_iter().filter(|kind| fits(op, *kind)).count() <= 3
+    WorldKind::ALL.into_iter().filter(|kind| fits(op, *kind)).count() <= 3
 }
 
 /// All ordered pairs of operations concurrently with an access: the first with an access after it,
@@ -205,8 +205,8 @@ pub(crate) fn pairs(worlds: usize, round: usize) -> Vec<Script> {
     let mut scripts = Vec::new();
     for (a, &first) in all.iter().enumerate() {
         for (b, &second) in all.iter().enumerate() {
-            let fit = |kind: &Kind| fits(first, *kind) && fits(second, *kind);
-            let kinds: Vec<_> = Kind::ALL.into_iter().filter(fit).collect();
+            let fit = |kind: &WorldKind| fits(first, *kind) && fits(second, *kind);
+            let kinds: Vec<_> = WorldKind::ALL.into_iter().filter(fit).collect();
             let turn = hash((a, b, round));
             // What few worlds have, all of them try.
             let are_rare = is_rare(first) && is_rare(second);
@@ -237,7 +237,7 @@ pub(crate) fn pairs(worlds: usize, round: usize) -> Vec<Script> {
 /// A random script of three operations, with an access or two.
 pub(crate) fn triple(seed: u64) -> Script {
     let all = all();
-    let kind = Kind::ALL[hash((seed, 0)) % Kind::ALL.len()];
+    let kind = WorldKind::ALL[hash((seed, 0)) % WorldKind::ALL.len()];
     let fit: Vec<_> = all.into_iter().filter(|op| fits(*op, kind)).collect();
     let op = |salt: usize| fit[hash((seed, salt)) % fit.len()];
     let accesses: Vec<_> = ACCESSES.into_iter().filter(|op| fits(*op, kind)).collect();
@@ -256,25 +256,25 @@ pub(crate) fn triple(seed: u64) -> Script {
 }
 
 /// Families of operations, by their names, whose rules need several of them in a row.
-const THEMES: [(&[Kind], &[&str]); 5] = [
+const THEMES: [(&[WorldKind], &[&str]); 5] = [
     (
-        &[Kind::File],
+        &[WorldKind::File],
         &["Pin", "PinnedStore", "Unpin", "Sync", "Evict", "Unmap", "Msync", "Load", "Store"],
     ),
     (
-        &[Kind::File],
+        &[WorldKind::File],
         &["StoreTail", "SetSizeFile", "Sync", "Evict", "WriteObjectFile", "Load", "MapFile"],
     ),
     (
-        &[Kind::Memfd, Kind::Unmapped, Kind::MemfdWatched],
+        &[WorldKind::Memfd, WorldKind::Unmapped, WorldKind::MemfdWatched],
         &["StoreTail", "SetSizeMemfd", "PunchMemfd", "WriteObjectMemfd", "Remove", "MapMemfd"],
     ),
     (
-        &[Kind::Memfd, Kind::Unmapped, Kind::MemfdWatched],
+        &[WorldKind::Memfd, WorldKind::Unmapped, WorldKind::MemfdWatched],
         &["Seal", "MapMemfd", "MapMemfdRo", "Unmap", "Copy", "Store", "Protect", "PunchMemfd"],
     ),
     (
-        &[Kind::Memfd, Kind::File, Kind::Unmapped],
+        &[WorldKind::Memfd, WorldKind::File, WorldKind::Unmapped],
         &["Settle", "MapMemfd", "MapMemfdOff", "MapFile", "Protect", "Unmap", "Move", "DontUnmap"],
     ),
 ];
@@ -283,7 +283,7 @@ const THEMES: [(&[Kind], &[&str]); 5] = [
 pub(crate) fn chain(seed: u64) -> Script {
     let pick = |salt: usize, of: usize| hash((seed, salt)) % of;
     let theme = pick(0, THEMES.len() + 1);
-    let (kinds, names) = THEMES.get(theme).unwrap_or(&(&Kind::ALL, &[]));
+    let (kinds, names) = THEMES.get(theme).unwrap_or(&(&WorldKind::ALL, &[]));
     let kind = kinds[pick(1, kinds.len())];
     let mut fit = all();
     fit.retain(|op| fits(*op, kind));

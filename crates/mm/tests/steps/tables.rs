@@ -4,7 +4,7 @@ use crate::{
     ops::Op,
     orders::Span,
     run::{Script, Seen},
-    world::Kind,
+    world::WorldKind,
 };
 
 /// Operations whose results are not compared, with the reason. What they change is.
@@ -31,7 +31,9 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
     }
     // Under `UnmapPolicy::Grace`, what one thread has unmapped another one may use for a while.
     let unmaps = |op: &Op| matches!(op, Op::Unmap(..));
-    for (number, outs) in seen.outs.iter_mut().enumerate().filter(|_| script.kind == Kind::Graced) {
+    for (number, outs) in
+        seen.outs.iter_mut().enumerate().filter(|_| script.kind == WorldKind::Graced)
+    {
         let others = script.threads.iter().enumerate().filter(|(other, _)| *other != number);
         if others.into_iter().any(|(_, other)| other.ops.iter().any(unmaps)) {
             let accesses = script.threads[number].ops.iter().zip(outs);

@@ -17,7 +17,7 @@ use sim::{Config, Sim};
 
 /// What the processes have at the beginning. Each world is built the same way each time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum WorldKind {
     /// Private memory: two written pages, the zero page, an absent one, a guard page, a read-only
     /// one, a hole, a written one.
     Anon,
@@ -59,62 +59,69 @@ pub(crate) enum Kind {
     Device,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Kind; 18] = [
-        Kind::Anon,
-        Kind::Forked,
-        Kind::Watched,
-        Kind::Tracked,
-        Kind::Told,
-        Kind::Grouped,
-        Kind::Swapped,
-        Kind::Tight,
-        Kind::Memfd,
-        Kind::Unmapped,
-        Kind::MemfdWatched,
-        Kind::Minor,
-        Kind::File,
-        Kind::Huge,
-        Kind::HugeWatched,
-        Kind::HugeForked,
-        Kind::Graced,
-        Kind::Device,
+impl WorldKind {
+    pub(crate) const ALL: [WorldKind; 18] = [
+        WorldKind::Anon,
+        WorldKind::Forked,
+        WorldKind::Watched,
+        WorldKind::Tracked,
+        WorldKind::Told,
+        WorldKind::Grouped,
+        WorldKind::Swapped,
+        WorldKind::Tight,
+        WorldKind::Memfd,
+        WorldKind::Unmapped,
+        WorldKind::MemfdWatched,
+        WorldKind::Minor,
+        WorldKind::File,
+        WorldKind::Huge,
+        WorldKind::HugeWatched,
+        WorldKind::HugeForked,
+        WorldKind::Graced,
+        WorldKind::Device,
     ];
 
     pub(crate) fn is_huge(self) -> bool {
-        matches!(self, Kind::Huge | Kind::HugeWatched | Kind::HugeForked)
+        matches!(self, WorldKind::Huge | WorldKind::HugeWatched | WorldKind::HugeForked)
     }
 
     pub(crate) fn has_memfd(self) -> bool {
-        matches!(self, Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched | Kind::Minor)
+        matches!(
+            self,
+            WorldKind::Memfd | WorldKind::Unmapped | WorldKind::MemfdWatched | WorldKind::Minor
+        )
     }
 
     /// Whether maps of objects are looked at.
     pub(crate) fn has_object(self) -> bool {
-        self.has_memfd() || self == Kind::File
+        self.has_memfd() || self == WorldKind::File
     }
 
     pub(crate) fn is_watched(self) -> bool {
         matches!(
             self,
-            Kind::Watched
-                | Kind::Tracked
-                | Kind::Told
-                | Kind::MemfdWatched
-                | Kind::Minor
-                | Kind::HugeWatched
+            WorldKind::Watched
+                | WorldKind::Tracked
+                | WorldKind::Told
+                | WorldKind::MemfdWatched
+                | WorldKind::Minor
+                | WorldKind::HugeWatched
         )
     }
 
     pub(crate) fn has_swap(self) -> bool {
-        matches!(self, Kind::Swapped | Kind::Tight)
+        matches!(self, WorldKind::Swapped | WorldKind::Tight)
     }
 
     /// The number of processes.
     pub(crate) fn processes(self) -> usize {
         match self {
-            Kind::Forked | Kind::Tight | Kind::Memfd | Kind::Unmapped | Kind::File => 2,
-            Kind::HugeForked => 2,
+            WorldKind::Forked
+            | WorldKind::Tight
+            | WorldKind::Memfd
+            | WorldKind::Unmapped
+            | WorldKind::File => 2,
+            WorldKind::HugeForked => 2,
             _ => 1,
         }
     }
@@ -128,7 +135,7 @@ pub(crate) struct Opened<T: ?Sized + 'static> {
 }
 
 pub(crate) struct World {
-    pub(crate) kind: Kind,
+    pub(crate) kind: WorldKind,
     pub(crate) sim: Sim,
     shared: SharedPaging,
     swap: Arc<Slots>,
@@ -153,7 +160,7 @@ pub(crate) const OPS: usize = 14;
 impl World {
     /// Builds a world for this many CPUs. A run that fails leaks it: there is no CPU on which it
     /// could be dropped.
-    pub(crate) fn build(kind: Kind, cpus: usize, tick: Option<u64>) -> ManuallyDrop<World> {
+    pub(crate) fn build(kind: WorldKind, cpus: usize, tick: Option<u64>) -> ManuallyDrop<World> {
         let frames = if kind.is_huge() { 1 << 13 } else { 256 };
         let config = Config { cpus, frames, tick, checks: RACING, events: 64, ..Config::default() };
         let sim = Sim::new(config).unwrap();
@@ -164,7 +171,7 @@ impl World {
         ManuallyDrop::new(sim.clone().on_cpu(0, || World::with(kind, sim, shared, swap)))
     }
 
-    fn with(kind: Kind, sim: Sim, shared: SharedPaging, swap: Arc<Slots>) -> World {
+    fn with(kind: WorldKind, sim: Sim, shared: SharedPaging, swap: Arc<Slots>) -> World {
         let disk = Arc::new(Disk::default());
         let memfd = Shmem::memfd(&shared, "x", 3).unwrap();
         let source = OnDisk { sim: sim.clone(), disk: disk.clone() };
@@ -203,39 +210,45 @@ impl World {
             space.clear_referenced().unwrap();
         }
         // SeqCst: as in `hold`.
-        world.swap.is_tight.store(kind == Kind::Tight, SeqCst);
+        world.swap.is_tight.store(kind == WorldKind::Tight, SeqCst);
         world
     }
 
     fn fill(&mut self) {
         match self.kind {
-            Kind::Anon | Kind::Watched | Kind::Tracked | Kind::Told | Kind::Swapped => {
+            WorldKind::Anon
+            | WorldKind::Watched
+            | WorldKind::Tracked
+            | WorldKind::Told
+            | WorldKind::Swapped => {
                 self.anonymous();
             }
-            Kind::Grouped => {
+            WorldKind::Grouped => {
                 self.processes[0].set_group(&self.group).unwrap();
                 self.anonymous();
             }
-            Kind::Graced => {
+            WorldKind::Graced => {
                 let periods = TlbGrace::try_new(self.sim.clone()).unwrap();
                 // SAFETY: no CPU has the space active, and these are the machine's periods.
                 unsafe { self.processes[0].set_unmap_policy(UnmapPolicy::Grace(periods)) }.unwrap();
                 self.anonymous();
             }
-            Kind::Forked | Kind::Tight => {
+            WorldKind::Forked | WorldKind::Tight => {
                 self.anonymous();
                 let child = self.processes[0].fork(machine::Asid(2)).unwrap();
                 self.processes.push(child);
             }
-            Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched | Kind::Minor => self.of_memfd(),
-            Kind::File => self.of_file(),
-            Kind::Huge | Kind::HugeWatched => self.huge(),
-            Kind::HugeForked => {
+            WorldKind::Memfd | WorldKind::Unmapped | WorldKind::MemfdWatched | WorldKind::Minor => {
+                self.of_memfd()
+            }
+            WorldKind::File => self.of_file(),
+            WorldKind::Huge | WorldKind::HugeWatched => self.huge(),
+            WorldKind::HugeForked => {
                 self.huge();
                 let child = self.processes[0].fork(machine::Asid(2)).unwrap();
                 self.processes.push(child);
             }
-            Kind::Device => {
+            WorldKind::Device => {
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
                 let device = self.device.clone();
                 self.processes[0].mmap_object(at(0), 4 * PAGE, 3, flags, device, 0).unwrap();
@@ -258,8 +271,8 @@ impl World {
         }
         if self.kind.is_watched() {
             let monitor = match self.kind {
-                Kind::Tracked => ASYNC,
-                Kind::Told => TELLS,
+                WorldKind::Tracked => ASYNC,
+                WorldKind::Told => TELLS,
                 _ => ASKS,
             };
             self.watch(monitor, 4);
@@ -273,7 +286,7 @@ impl World {
         let space = &self.processes[0];
         let modes = match monitor {
             ASYNC => UserFaultModes::WP,
-            _ if self.kind == Kind::Minor => UserFaultModes::WP | UserFaultModes::MINOR,
+            _ if self.kind == WorldKind::Minor => UserFaultModes::WP | UserFaultModes::MINOR,
             _ => UserFaultModes::WP | UserFaultModes::MISSING,
         };
         space.userfault_register(at(0), end(pages - 1) - at(0), modes, uffd(monitor)).unwrap();
@@ -285,7 +298,8 @@ impl World {
     fn of_memfd(&mut self) {
         let memfd = &self.memfd.object;
         memfd.set_size(MEMFD_BYTES).unwrap();
-        let present: &[u64] = if self.kind == Kind::Minor { &[0, 1, 2, 3, 4] } else { &[0, 1, 3] };
+        let present: &[u64] =
+            if self.kind == WorldKind::Minor { &[0, 1, 2, 3, 4] } else { &[0, 1, 3] };
         for &page in present {
             memfd.write(page * PAGE as u64, &(page + 1).to_le_bytes()).unwrap();
         }
@@ -299,8 +313,8 @@ impl World {
             space.munmap(at(0), PAGE).unwrap();
         }
         match self.kind {
-            Kind::Unmapped => {}
-            Kind::MemfdWatched | Kind::Minor => {
+            WorldKind::Unmapped => {}
+            WorldKind::MemfdWatched | WorldKind::Minor => {
                 space.mmap_object(at(0), 6 * PAGE, 3, shared, self.memfd.rw.clone(), 0).unwrap();
                 space.read(at(0), &mut [0; 8]).unwrap();
                 self.watch(ASKS, 4);
@@ -337,10 +351,10 @@ impl World {
         let space = &self.processes[0];
         space.set_huge_pages(HugePages::Always).unwrap();
         space.mmap(at(0), end(7) - at(0), 3, FIXED).unwrap();
-        if self.kind != Kind::Huge {
+        if self.kind != WorldKind::Huge {
             space.read(at(0), &mut [0; 8]).unwrap();
             space.write(at(5), &6_u64.to_le_bytes()).unwrap();
-            if self.kind == Kind::HugeWatched {
+            if self.kind == WorldKind::HugeWatched {
                 self.watch(ASKS, 8);
             }
             return;

@@ -4,7 +4,7 @@
 //! have flushed is used here, and the machine halts.
 
 use machine::{Translated, VirtAddr};
-use mm::{Access, Backing, Error, FaultError, ObjectError, Outcome};
+use mm::{Access, Backing, Error, FaultError, FaultOutcome, ObjectError};
 use sim::Sim;
 use trace::mirror::SpaceChange;
 use vma::{Area, PAGE_SIZE, VmFlags};
@@ -227,7 +227,7 @@ fn access(
         let how = if word.is_some() { Access::Write } else { Access::Read };
         let kind = kind(process, world, page, how);
         match process.space.handle_fault(at, how) {
-            Ok(Outcome::Spurious) => world.figures.fault("spurious"),
+            Ok(FaultOutcome::Spurious) => world.figures.fault("spurious"),
             Ok(_) => world.figures.fault(kind),
             Err(FaultError::UserFault(_)) if resolve(process, world, page) => {
                 world.figures.fault("userfaultfd");

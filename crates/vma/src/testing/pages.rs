@@ -10,7 +10,7 @@ use super::{
     File,
     world::{Allow, OurWriter},
 };
-use crate::{Advice, Error, Host, PAGE_SIZE, Step, VmFlags, Vma, Work};
+use crate::{Advice, CallStep, Error, Host, PAGE_SIZE, VmFlags, Vma, Work};
 
 /// What a page was when it was put in: its file, its offset, and its VMA's rights.
 #[derive(Clone, PartialEq, Debug)]
@@ -99,7 +99,7 @@ impl<R: Reclaim> Host<File, R> for SomePages {
     const BRINGS_IN: bool = false;
     const MARKS_TOUCHED: bool = true;
 
-    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: CallStep<'_, '_, File, R>) -> Result<(), Error> {
         step.hold()?;
         step.close(true)?;
         self.without_limit(|pages| pages.work(step.work(), step.vma()));

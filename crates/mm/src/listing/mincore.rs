@@ -1,0 +1,133 @@
+//! What is mapped, and which pages are present.
+
+use core::{fmt, ops::Range};
+
+use grace::Concurrent;
+use machine::{Machine, VirtAddr, VirtRange};
+use paging::Format;
+use vma::{PAGE_SIZE, VmFlags};
+
+use crate::{AddressSpace, Error, change::page_host::virt};
+
+/// How much of a page lies in the range.
+pub(crate) fn bytes_in(range: VirtRange, page: &paging::Mapping) -> usize {
+    let (start, end) = (page.page.get(), page.page.get() + page.size.bytes());
+    let (first, after) = (range.start().get(), range.start().get() + range.len());
+    end.min(after).saturating_sub(start.max(first)) as usize
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present,
+    /// in the page tables or in the object.
+    ///
+    /// # Errors
+    /// [`vma::Error::Unaligned`], [`vma::Error::Unmapped`] if part of the range is not mapped.
+    pub fn mincore(&self, addr: usize, into: &mut [u8]) -> Result<(), Error> {
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(vma::Error::Unaligned.into());
+        }
+        let guard = G::pin();
+        let mut mapped = addr;
+        let end = into.len().checked_mul(PAGE_SIZE).and_then(|len| addr.checked_add(len));
+        let end = end.ok_or(Error::Vma(vma::Error::Unmapped))?;
+        while mapped < end {
+            let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
+            mapped = found.0.end;
+        }
+        drop(guard);
+        for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
+            *byte = self.when_still(|guard| {
+                let found = self.core.tables.walk(guard).get(VirtAddr::new(at as u64));
+                if found.is_some_and(|page| !self.core.is_special(page.frame)) {
+                    return Some(Ok(1));
+                }
+                // The VMA after the page: where a call unmaps both, the page goes last.
+                let Some((_, vma)) = self.core.vmas.lookup(guard, at) else {
+                    return Some(Err(vma::Error::Unmapped));
+                };
+                let index = vma.offset_at(at) as u64;
+                let object = vma.file.as_ref().map(|file| file.object());
+                let is_present = object.is_some_and(|object| object.is_present(index));
+                (is_present || !vma.is_busy()).then(|| Ok(is_present.into()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `look` until it returns something: `None` says that the page at an address is absent,
+    /// and a call changes its VMA. A page that moves is nowhere for a moment.
+    pub(crate) fn when_still<T>(&self, mut look: impl FnMut(&G::Guard) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = look(&G::pin()) {
+                return found;
+            }
+            // Waits for the call.
+            drop(self.core.right());
+        }
+    }
+
+    /// The number of present pages of a range. Exact while nothing changes. O(pages).
+    pub fn resident(&self, range: Range<usize>) -> usize {
+        let guard = G::pin();
+        let Some(range) = virt(range) else { return 0 };
+        let pages = self.core.tables.walk(&guard).pages(range);
+        pages
+            .filter(|page| !self.core.is_special(page.frame))
+            .map(|page| bytes_in(range, &page) / PAGE_SIZE)
+            .sum()
+    }
+
+    /// Calls `each` with the range and the flags of each VMA, in order.
+    pub fn for_each_vma(&self, mut each: impl FnMut(Range<usize>, VmFlags)) {
+        let guard = G::pin();
+        self.core.vmas.iter(&guard, 0).for_each(|(range, vma)| each(range, vma.flags));
+    }
+
+    /// Where the shared memory at `at` lies: the address of its object, which is this object's as
+    /// long as something maps it, and the byte within it. Two addresses that lead to the same
+    /// memory have the same place, in all spaces: it is what names a shared futex. `None` for
+    /// private memory, where nothing is mapped, and beyond the last byte that an object can have.
+    /// Takes no lock.
+    pub fn shared_place(&self, at: usize) -> Option<(usize, u64)> {
+        let guard = G::pin();
+        let (_, vma) = self.core.vmas.lookup(&guard, at)?;
+        let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
+        let page = vma.offset_at(at) as u64;
+        let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
+        Some((core::ptr::from_ref(&**file.object()).addr(), byte))
+    }
+
+    /// Writes the listing of `/proc/PID/maps`. Waits for the mmap lock.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    ///
+    /// # Misuse
+    /// `out` must not call the space: it would wait without end.
+    pub fn write_maps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.write_maps_from(0, usize::MAX, out).map(|_| ())
+    }
+
+    /// As [`write_maps`](Self::write_maps), in parts, as
+    /// [`write_smaps_from`](Self::write_smaps_from).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_maps_from(
+        &self,
+        from: usize,
+        most: usize,
+        out: &mut dyn fmt::Write,
+    ) -> Result<Option<usize>, fmt::Error> {
+        let (mut written, mut left) = (Ok(None), most);
+        let outcome = self.change(|calls| {
+            written = calls.write_maps_from(from, out, &mut |_, _, _| {
+                left = left.saturating_sub(1);
+                Ok(left > 0)
+            });
+            Ok::<_, vma::Error>(())
+        });
+        debug_assert!(outcome.is_ok(), "a listing changes nothing");
+        written
+    }
+}
