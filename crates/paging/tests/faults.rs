@@ -4,33 +4,18 @@
 mod common;
 
 use common::*;
-use grace::{Concurrent, Reclaim};
+use grace::Reclaim;
 use machine::*;
 use paging::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
 type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
-/// An upper bound: a mutant takes far fewer.
-const MANY: u64 = 2000;
 /// The last pages of a table, and of the one above, so that borders are near.
 const AT: u64 = 0x3fff_f000;
-const LEFT: &str = "a page is left in a swept range";
-
-/// The order of steps in a run, and the calls that it makes.
-#[derive(Clone, Copy, PartialEq)]
-enum FaultOrder {
-    Right,
-    /// The fault looks for the last time before it has the lock.
-    LooksEarly,
-    /// The call clears with `unmap`, which takes no lock where no page is.
-    SkipsAbsent,
-    /// The call sweeps before it stores its record.
-    SweepsFirst,
-}
 
 /// The record of the range: even while pages may be mapped, odd while it is a hole.
 struct Record<'s>(&'s Sim, AtomicU64);
@@ -56,26 +41,16 @@ fn config() -> Config {
 }
 
 /// Maps a page if the record is still the one that it saw; stores to it then.
-fn fault<G: Concurrent>(
-    sim: &Sim,
-    space: &Space<G>,
-    record: &Record,
-    way: FaultOrder,
-    at: VirtAddr,
-) {
+fn fault(sim: &Sim, space: &Space, record: &Record, at: VirtAddr) {
     let seen = record.look();
     if !seen.is_multiple_of(2) {
         return;
     }
     let frame = block(sim, 0);
-    let guard = G::pin();
-    let early = record.look();
-    let decide = |found| {
-        let now = if way == FaultOrder::LooksEarly { early } else { record.look() };
-        match found {
-            None if now == seen => (EntryChange::Set(frame, Attrs::USER_RW), true),
-            _ => (EntryChange::Keep, false),
-        }
+    let guard = Grace::pin();
+    let decide = |found| match found {
+        None if record.look() == seen => (EntryChange::Set(frame, Attrs::USER_RW), true),
+        _ => (EntryChange::Keep, false),
     };
     let (used, pending) = space.with_entry_own(&guard, at, decide).unwrap();
     drop((guard, pending));
@@ -87,31 +62,13 @@ fn fault<G: Concurrent>(
 }
 
 /// Makes a hole of the range, and ends it again.
-fn hole<G: Concurrent>(
-    sim: &Sim,
-    space: &Space<G>,
-    record: &Record,
-    way: FaultOrder,
-    range: VirtRange,
-) {
+fn hole(sim: &Sim, space: &Space, record: &Record, range: VirtRange) {
     let mut gone = Vec::new();
-    if way != FaultOrder::SweepsFirst {
-        record.add_one();
-    }
-    if way == FaultOrder::SkipsAbsent {
-        space.unmap_own(range, |page| gone.push(page.frame)).unwrap().flush();
-    } else {
-        let mut pending = space.no_flush();
-        let clear = |page: Mapping| (gone.push(page.frame), SweepChange::Clear).1;
-        assert_eq!(space.sweep_own(range, &mut pending, clear), Ok(None));
-        pending.flush();
-    }
-    if way == FaultOrder::SweepsFirst {
-        record.add_one();
-    }
+    record.add_one();
+    space.swept(range, |page| (gone.push(page.frame), SweepChange::Clear).1);
     sim.check_flushed(space.root(), Some(Asid(1)), range);
     for at in range.pages(PageSize::Size4K) {
-        assert_eq!(space.walk(&G::pin()).get(at), None, "{LEFT}");
+        assert_eq!(space.walk(&Grace::pin()).get(at), None, "a page is left in a swept range");
     }
     gone.into_iter().for_each(|frame| release(sim, frame));
     record.add_one();
@@ -119,9 +76,10 @@ fn hole<G: Concurrent>(
 
 /// Two CPUs fault on the same pages of several tables, while a third makes a hole of them again and
 /// again. Tables come and go.
-fn faults<G: Concurrent>(config: Config, seed: u64, way: FaultOrder) -> Result<(), Failure> {
+fn faults(config: Config, seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let space =
+        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
     let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
     let activate = || {
         space.activate_own();
@@ -131,18 +89,18 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: FaultOrder) -> Result<(
         Box::new(move || {
             activate();
             for round in 0..5 {
-                fault(sim, space, record, way, virt(AT + (((round + cpu) % 2) << 12)));
+                fault(sim, space, record, virt(AT + (((round + cpu) % 2) << 12)));
                 Grace::reclaim(usize::MAX);
             }
         }) as Program
     };
     let call = || {
         activate();
-        (0..3).for_each(|_| hole(&sim, &space, &record, way, range));
+        (0..3).for_each(|_| hole(&sim, &space, &record, range));
     };
     seeded(&sim, seed, vec![program(0), program(1), Box::new(call)])?;
     sim.on_cpu(0, || {
-        hole(&sim, &space, &record, FaultOrder::Right, range);
+        hole(&sim, &space, &record, range);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
         sim.check_ways_flushed(space.root(), space.space(), range);
@@ -153,31 +111,9 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: FaultOrder) -> Result<(
 
 #[test]
 fn no_page_is_left_in_a_swept_range() {
-    right(SEEDS, |seed| faults::<Grace>(config(), seed, FaultOrder::Right));
-    let config = Config { faults_drop: false, ..config() };
-    right(SEEDS, |seed| faults::<Grace>(config, seed, FaultOrder::Right));
-}
-
-/// Asserts that some seed leaves a page.
-fn leaves_a_page(way: FaultOrder) {
-    let failure = explore(MANY, |seed| faults::<Grace>(config(), seed, way));
-    let message = failure.expect_err("the mutant was not caught").to_string();
-    assert!(message.contains(LEFT), "{message}");
-}
-
-#[test]
-fn a_look_before_the_lock_is_caught() {
-    leaves_a_page(FaultOrder::LooksEarly);
-}
-
-#[test]
-fn a_sweep_without_the_locks_of_empty_tables_is_caught() {
-    leaves_a_page(FaultOrder::SkipsAbsent);
-}
-
-#[test]
-fn a_sweep_before_the_record_is_caught() {
-    leaves_a_page(FaultOrder::SweepsFirst);
+    for faults_drop in [true, false] {
+        right(SEEDS, |seed| faults(Config { faults_drop, ..config() }, seed));
+    }
 }
 
 /// A fault has the lock of its table and is about to replace a page, while its space forks to the

@@ -1,20 +1,18 @@
 //! CPUs that map, unmap, protect, split and walk in the same tables, under the deterministic
-//! driver; and mutants, each with one step left out.
+//! driver.
 
 mod common;
 
 use common::*;
-use grace::Concurrent;
+use grace::Reclaim;
 use machine::*;
 use paging::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Want, seeded};
 
 /// Leaked by a failed run: there is no CPU on which it could be dropped.
 type Leaked<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
-/// An upper bound: a mutant takes far fewer.
-const MANY: u64 = 2000;
 /// The last pages of a table, and of the one above, so that borders are near.
 const AT: u64 = 0x3fff_e000;
 
@@ -25,17 +23,7 @@ fn config() -> Config {
     Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
 }
 
-/// Performs a pending flush; or, in the mutant, claims that it was performed elsewhere.
-fn pay<G: Concurrent>(space: &Space<G>, pending: PendingFlush<'_, Sim, X86_64L4, G>, flush: bool) {
-    if flush {
-        pending.flush();
-    } else {
-        // SAFETY: none. The test must catch it.
-        unsafe { space.flushed_elsewhere(pending.defer()) };
-    }
-}
-
-fn activate<G: Concurrent>(space: &Space<G>) {
+fn activate(space: &Space) {
     space.activate_own();
 }
 
@@ -61,11 +49,7 @@ fn load(sim: &Sim, at: VirtAddr) -> u64 {
 
 /// Ends a run: the address space is active on no CPU. All that was retired is freed; one table is
 /// left, then none.
-fn finish<G: Concurrent>(
-    sim: &Sim,
-    shared: &Shared,
-    space: Leaked<Space<G>>,
-) -> Result<(), Failure> {
+fn finish(sim: &Sim, shared: &Shared, space: Leaked<Space>) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
         assert_eq!(tables(sim), 1, "empty tables stay");
@@ -79,13 +63,10 @@ fn finish<G: Concurrent>(
 
 /// Each CPU maps, uses and unmaps its own pages, next to those of the other; tables come and go. A
 /// third CPU reads.
-fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
-    neighbours_on::<G>(config(), seed, flush)
-}
-
-fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Result<(), Failure> {
+fn neighbours(config: Config, seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Leaked::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let space =
+        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
     let owner = |cpu: u64| {
         let (sim, space) = (&sim, &space);
         Box::new(move || {
@@ -98,10 +79,10 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
                 store(sim, range.start(), cpu + round);
                 let pending = space.protect_own(range, Flags::READ | Flags::USER).unwrap();
                 assert_eq!(pending.range(), Some(range));
-                pay(space, pending, flush);
+                pending.flush();
                 assert_eq!(load(sim, range.start()), cpu + round);
                 let mut gone = None;
-                pay(space, space.unmap_own(range, |page| gone = Some(page)).unwrap(), flush);
+                space.unmap_own(range, |page| gone = Some(page)).unwrap().flush();
                 let gone = gone.unwrap();
                 assert_eq!((gone.frame, gone.page), (frame, range.start()));
                 assert!(gone.attrs.flags.contains(Flags::ACCESSED | Flags::DIRTY));
@@ -117,7 +98,7 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
         for round in 0..6 {
             let at = virt(AT + ((round % 4) << 12));
             let _ = sim.translate(at, Want::default());
-            let guard = G::pin();
+            let guard = Grace::pin();
             if let Some(page) = space.walk(&guard).get(at) {
                 assert_eq!(page.page, at);
             }
@@ -131,47 +112,14 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
 
 #[test]
 fn tables_come_and_go_under_readers() {
-    right(SEEDS, |seed| neighbours::<Grace>(seed, true));
-    let config = Config { faults_drop: false, ..config() };
-    right(SEEDS, |seed| neighbours_on::<Grace>(config, seed, true));
-}
-
-#[test]
-fn a_flush_left_out_is_caught() {
-    let report = caught(MANY, |seed| neighbours::<Grace>(seed, false));
-    let known = matches!(
-        report.violation,
-        Violation::NotFlushed { .. }
-            | Violation::WayNotFlushed { .. }
-            | Violation::StaleTranslation { .. }
-            | Violation::ReusedEarly { .. }
-            | Violation::TableInUse { .. }
-    );
-    assert!(known, "{report}");
-}
-
-#[test]
-fn a_grace_period_cut_short_is_caught() {
-    let report = caught(MANY, |seed| neighbours::<AtOnce>(seed, true));
-    let is_known = match report.violation {
-        Violation::TableInUse { how, .. } => how.contains("section"),
-        Violation::NotATable { address, .. } => address.is_none(),
-        _ => false,
-    };
-    assert!(is_known, "{report}");
-}
-
-#[test]
-fn a_table_that_is_not_cleared_is_caught() {
-    let report = caught(MANY, |seed| neighbours::<Scribbles>(seed, true));
-    let Violation::NotConstructed { entering: true, index: 77, .. } = report.violation else {
-        panic!("{report}")
-    };
+    for faults_drop in [true, false] {
+        right(SEEDS, |seed| neighbours(Config { faults_drop, ..config() }, seed));
+    }
 }
 
 /// One CPU splits pieces off a large page and unmaps them, while another uses the rest and a third
 /// walks.
-fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
+fn pieces(seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 1200, tick: Some(97), ..config() });
     let (space, large) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
@@ -186,7 +134,7 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
         assert_eq!(refused(failed), Error::Cut(virt(0x20_0000), PageSize::Size2M));
         space.split_own(piece.start(), PageSize::Size4K).unwrap().flush();
         let mut gone = Vec::new();
-        pay(&space, space.unmap_own(piece, |page| gone.push(page)).unwrap(), flush);
+        space.unmap_own(piece, |page| gone.push(page)).unwrap().flush();
         sim.check_flushed(space.root(), Some(Asid(1)), piece);
         let frames: Vec<u64> = gone.iter().map(|page| page.frame.number()).collect();
         assert_eq!(frames, [large.number() + 7, large.number() + 8]);
@@ -218,9 +166,7 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
 
 #[test]
 fn large_pages_are_split_under_users() {
-    right(SEEDS / 2, |seed| pieces(seed, true));
-    let report = caught(MANY, |seed| pieces(seed, false));
-    assert!(matches!(report.violation, Violation::NotFlushed { .. }), "{report}");
+    right(SEEDS / 2, pieces);
 }
 
 /// The kernel's half is shared by every space. A kernel mapping appears in spaces made before it;

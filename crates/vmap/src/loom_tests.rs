@@ -13,8 +13,6 @@ use grace::period::{CpuGracePeriods, GracePeriods};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::string::String;
 // Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 use std::vec::Vec;
@@ -23,16 +21,6 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(run);
-}
-
-/// Expects that `run` fails, by an assertion of the model rather than by an error in the model.
-fn caught(run: impl FnOnce()) {
-    let panic = catch_unwind(AssertUnwindSafe(run));
-    let panic = panic.expect_err("the wrong model was not caught");
-    let report = panic.downcast_ref::<String>().map(String::as_str);
-    let report = report.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-    let seen = ["Causality violation", "Concurrent", "left == right", "is lost", "two owners"];
-    assert!(seen.iter().any(|seen| report.contains(seen)), "failed for another reason: {report}");
 }
 
 /// The memory behind a run: it has one user at a time.
@@ -44,7 +32,8 @@ fn write(page: &Page) {
 }
 
 /// Two CPUs give back a run each, while the owner collects and reuses the runs that it finds.
-fn runs() {
+#[test]
+fn loom_a_run_has_one_user() {
     model(|| {
         let bits = Arc::new(Bits::new());
         let pages: Arc<[Page; 2]> = Arc::new([Page::new(0), Page::new(0)]);
@@ -80,14 +69,10 @@ fn runs() {
     });
 }
 
-#[test]
-fn loom_a_run_has_one_user() {
-    runs();
-}
-
 /// The owner hands out a run of two pages that were a run each before, while a caller names the
 /// second of them, which it has given back already: there is no such run, before or after.
-fn stale() {
+#[test]
+fn loom_a_run_that_is_gone_is_no_run() {
     model(|| {
         let bits = Arc::new(Bits::new());
         assert_eq!((bits.take(0, 1), bits.take(0, 1)), (Some(0), Some(1)));
@@ -107,11 +92,6 @@ fn stale() {
     });
 }
 
-#[test]
-fn loom_a_run_that_is_gone_is_no_run() {
-    stale();
-}
-
 /// A run of one page, and a CPU with a TLB.
 struct Cached {
     bits: Bits,
@@ -119,14 +99,6 @@ struct Cached {
     passed: CpuGracePeriods,
     entry: AtomicUsize,
     page: Page,
-}
-
-/// The order in which the owner numbers the period and waits for it.
-#[derive(Clone, Copy, PartialEq)]
-enum Period {
-    Right,
-    NumberedFirst,
-    CutShort,
 }
 
 impl Cached {
@@ -148,24 +120,15 @@ impl Cached {
 
     /// The owner collects given-back pages and tests whether their period has ended. Returns
     /// whether it has reused the page.
-    fn look(&self, period: Period) -> bool {
-        match period {
-            Period::NumberedFirst => {
-                let early = self.periods.target();
-                self.bits.gather(|| early);
-            }
-            Period::Right | Period::CutShort => {
-                self.bits.gather(|| self.periods.target());
-            }
-        }
+    fn look(&self) -> bool {
+        self.bits.gather(|| self.periods.target());
         let target = self.bits.target();
         if target == 0 {
             return false;
         }
         // Begins the period; ends it if the CPU has ticked.
         let _ = (0..2).any(|_| self.periods.advance(target, [&self.passed]));
-        let done = if period == Period::CutShort { u64::MAX } else { self.periods.done() };
-        if self.bits.settle(done) == 0 {
+        if self.bits.settle(self.periods.done()) == 0 {
             return false;
         }
         assert_eq!(self.bits.take(0, 1), Some(0));
@@ -176,8 +139,9 @@ impl Cached {
 
 /// One CPU unmaps a page and gives it back, another has it in its TLB and ticks, and the owner
 /// reuses it.
-fn periods(period: Period) {
-    model(move || {
+#[test]
+fn loom_a_run_waits_for_its_period() {
+    model(|| {
         let cached = Arc::new(Cached {
             bits: Bits::new(),
             periods: GracePeriods::new(),
@@ -208,32 +172,17 @@ fn periods(period: Period) {
                 cached.bits.give(0, 1);
             })
         };
-        let reused = cached.look(period);
+        let reused = cached.look();
         giver.join().unwrap();
         let mut tlb = user.join().unwrap();
         let reused = reused
             || (0..3).any(|_| {
                 cached.tick(&mut tlb);
-                cached.look(period)
+                cached.look()
             });
         assert!(reused, "the page is lost");
-        assert!(!tlb || period != Period::Right, "there are two owners");
+        assert!(!tlb, "there are two owners");
     });
-}
-
-#[test]
-fn loom_a_run_waits_for_its_period() {
-    periods(Period::Right);
-}
-
-#[test]
-fn loom_a_period_that_is_numbered_first_is_caught() {
-    caught(|| periods(Period::NumberedFirst));
-}
-
-#[test]
-fn loom_a_period_cut_short_is_caught() {
-    caught(|| periods(Period::CutShort));
 }
 
 /// An area that is being mapped.
@@ -249,7 +198,8 @@ fn ours(area: &Arc<(Area, Page)>) -> Ours {
 }
 
 /// One thread maps an area; two see it live and unmap it at the same time.
-fn states() {
+#[test]
+fn loom_one_unmaps_an_area() {
     model(|| {
         let area = area();
         let unmap = || {
@@ -274,7 +224,8 @@ fn states() {
 }
 
 /// A CPU that sees an area live sees its pages mapped.
-fn lives() {
+#[test]
+fn loom_a_live_area_is_seen_mapped() {
     model(|| {
         let area = area();
         let reader = {
@@ -293,7 +244,8 @@ fn lives() {
 }
 
 /// A CPU that sees an area wait sees the period that it waits for.
-fn waits() {
+#[test]
+fn loom_a_waiting_area_is_seen_with_its_period() {
     model(|| {
         let area = area();
         let reader = {
@@ -313,7 +265,8 @@ fn waits() {
 }
 
 /// A record is reused while a reader looks at it: the reader sees one use.
-fn uses() {
+#[test]
+fn loom_a_record_is_seen_as_of_one_use() {
     model(|| {
         let area = area();
         ours(&area).set(AreaState::Live);
@@ -333,24 +286,4 @@ fn uses() {
         ours(&area).set(AreaState::Live);
         reader.join().unwrap();
     });
-}
-
-#[test]
-fn loom_a_record_is_seen_as_of_one_use() {
-    uses();
-}
-
-#[test]
-fn loom_one_unmaps_an_area() {
-    states();
-}
-
-#[test]
-fn loom_a_live_area_is_seen_mapped() {
-    lives();
-}
-
-#[test]
-fn loom_a_waiting_area_is_seen_with_its_period() {
-    waits();
 }

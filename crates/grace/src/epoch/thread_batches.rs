@@ -52,13 +52,8 @@ impl BatchToken {
     /// Marks the batch as due. Its grace period is over.
     pub(super) fn pass(self) {
         // Release: the accesses of the sections that have ended come before the Acquire in
-        // `collect`, which this pairs with.
-        self.pass_as(Ordering::Release);
-    }
-
-    /// Tokens may run concurrently and in any order.
-    fn pass_as(self, ordering: Ordering) {
-        self.due.0.fetch_max(self.number, ordering);
+        // `collect`, which this pairs with. Tokens may run concurrently and in any order.
+        self.due.0.fetch_max(self.number, Ordering::Release);
     }
 }
 

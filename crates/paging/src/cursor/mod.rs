@@ -82,7 +82,7 @@ mod split;
 mod supervisor;
 mod sweep;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod unmap;
 

@@ -48,8 +48,8 @@ mod kernel;
 mod pins;
 mod stats;
 mod take;
-#[cfg(test)]
-pub(crate) mod tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;

@@ -173,10 +173,7 @@ fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize
         if !info.try_pin(count as u32) {
             return None;
         }
-        let same = left_in(head, info.order(), frame).is_some_and(|left| left >= count);
-        #[cfg(test)]
-        let same = same || super::tests::ORDER_LOOK_LEFT_OUT.get();
-        if same {
+        if left_in(head, info.order(), frame).is_some_and(|left| left >= count) {
             return Some(count);
         }
         // SAFETY: just pinned, and never used.

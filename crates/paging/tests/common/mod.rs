@@ -10,11 +10,10 @@ pub(crate) use own::Own;
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use users::PagesInUse;
 
-use grace::{Concurrent, Reclaim};
+use grace::Concurrent;
 use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
-use std::ptr::NonNull;
 use std::sync::Arc;
 #[allow(unused_imports, reason = "the unit tests have no prelude of `std`")]
 use std::{boxed::Box, vec::Vec};
@@ -144,39 +143,3 @@ pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync
     let failure = explore(seeds, &run).expect_err("the mutant was not caught");
     failure.report().unwrap_or_else(|| panic!("{failure}")).clone()
 }
-
-/// An engine that frees at once, without a grace period.
-pub(crate) struct AtOnce;
-
-// SAFETY: none. The tests must catch it.
-unsafe impl Reclaim for AtOnce {
-    type Guard = <Grace as Reclaim>::Guard;
-    fn pin() -> Self::Guard {
-        Grace::pin()
-    }
-    unsafe fn retire(_: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        // SAFETY: it is called once.
-        unsafe { free(ptr) }
-    }
-}
-// SAFETY: as above.
-unsafe impl Concurrent for AtOnce {}
-
-/// An engine that leaves a word in a table.
-pub(crate) struct Scribbles;
-
-// SAFETY: retires as `Grace`.
-unsafe impl Reclaim for Scribbles {
-    type Guard = <Grace as Reclaim>::Guard;
-    fn pin() -> Self::Guard {
-        Grace::pin()
-    }
-    unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        // SAFETY: a word in the middle of a table. Walks see an absent entry there.
-        unsafe { ptr.cast::<u64>().add(77).write_volatile(1 << 20) };
-        // SAFETY: passed on.
-        unsafe { Grace::retire(guard, ptr, free) }
-    }
-}
-// SAFETY: as `Grace`.
-unsafe impl Concurrent for Scribbles {}

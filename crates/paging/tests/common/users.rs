@@ -1,6 +1,7 @@
 //! CPUs that use the pages of a block while another one changes their entries.
 
 use super::*;
+use grace::Reclaim;
 use sim::Program;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

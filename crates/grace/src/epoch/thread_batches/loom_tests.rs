@@ -2,16 +2,12 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features std --lib loom`
 
-#[path = "../../../tests/mutants/mod.rs"]
-mod mutants;
-
 use super::*;
 use crate::batch::BATCH;
 use core::ptr::NonNull;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
-use mutants::caught;
 use std::vec::Vec;
 
 #[derive(Default)]
@@ -24,8 +20,9 @@ unsafe fn free(ptr: NonNull<()>) {
     unsafe { ptr.cast::<Piece>().as_ref().contents.with_mut(|contents| *contents += 1) }
 }
 
-fn model(pass: fn(BatchToken)) {
-    loom::model(move || {
+#[test]
+fn loom_freed_after_the_section() {
+    loom::model(|| {
         let pieces: Arc<Vec<Piece>> = Arc::new((0..BATCH).map(|_| Piece::default()).collect());
         let ended = Arc::new(AtomicBool::new(false));
         let reader = thread::spawn({
@@ -53,7 +50,7 @@ fn model(pass: fn(BatchToken)) {
         let collector = thread::spawn(move || {
             // Acquire: pairs with the reader's Release.
             if ended.load(Ordering::Acquire) {
-                pass(token);
+                token.pass();
             }
         });
         home.collect(|| ());
@@ -69,14 +66,4 @@ fn model(pass: fn(BatchToken)) {
         // SAFETY: as above.
         home.leave().for_each(|left| unsafe { left.free() });
     });
-}
-
-#[test]
-fn loom_freed_after_the_section() {
-    model(BatchToken::pass);
-}
-
-#[test]
-fn loom_mutant_that_does_not_release() {
-    caught(|| model(|token| token.pass_as(Ordering::Relaxed)));
 }

@@ -2,16 +2,17 @@
 
 use super::Stack;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
 type List = Stack<AtomicU32, 2, 2>;
 
 /// Another CPU requests twice, while this one pushes pages and then takes the request, as at its
 /// timer interrupt. If the other CPU was told that there are pages, then in the end none are left,
-/// or this CPU still sees the request. `take` returns whether there was a request.
-fn request_and_take(take: fn(&List) -> bool) {
-    loom::model(move || {
+/// or this CPU still sees the request.
+#[test]
+fn a_request_is_seen() {
+    loom::model(|| {
         let list = Arc::new(List::default());
         let requester = thread::spawn({
             let list = Arc::clone(&list);
@@ -20,17 +21,12 @@ fn request_and_take(take: fn(&List) -> bool) {
         for page in 0..3 {
             list.push(page, thread::yield_now);
         }
-        if take(&list) {
+        if list.take_request() {
             while list.pop(|| ()).is_some() {}
         }
         let told = requester.join().unwrap();
         assert!(!told || list.len() == 0 || list.is_requested(), "requested pages stay");
     });
-}
-
-#[test]
-fn a_request_is_seen() {
-    request_and_take(List::take_request);
 }
 
 /// While far pages become near, the list never looks empty.
@@ -45,15 +41,5 @@ fn a_list_with_pages_never_looks_empty() {
         });
         (0..3).for_each(|_| assert!(list.pop(|| ()).is_some()));
         other.join().unwrap();
-    });
-}
-
-#[test]
-#[should_panic(expected = "requested pages stay")]
-fn clearing_an_unseen_request_is_caught() {
-    request_and_take(|list| {
-        let requested = list.is_requested();
-        list.requested.store(0, Relaxed);
-        requested
     });
 }
