@@ -136,7 +136,7 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Fail
         hole(&sim, &space, &record, Way::Right, range);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
-        sim.check_ways_flushed(space.root(), space.space(), range);
+        sim.check_upper_flushed(space.root(), space.space(), range);
         drop(Kept::into_inner(space));
     });
     Ok(all_given_back(&sim, &shared)?)

@@ -70,7 +70,7 @@ fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> R
         assert_eq!(tables(sim), 1, "empty tables stay");
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         sim.check_flushed(space.root(), space.space(), all);
-        sim.check_ways_flushed(space.root(), space.space(), all);
+        sim.check_upper_flushed(space.root(), space.space(), all);
         drop(Kept::into_inner(space));
     });
     Ok(all_given_back(sim, shared)?)
@@ -142,7 +142,7 @@ fn a_flush_left_out_is_caught() {
     let known = matches!(
         report.violation,
         Violation::NotFlushed { .. }
-            | Violation::WayNotFlushed { .. }
+            | Violation::UpperNotFlushed { .. }
             | Violation::StaleTranslation { .. }
             | Violation::ReusedEarly { .. }
             | Violation::TableInUse { .. }
@@ -375,7 +375,7 @@ fn joined_deferred_flushes_are_all_done() {
             assert_eq!((sim.stats() - before).flushes, 1);
             for range in ranges {
                 sim.check_flushed(space.root(), space.space(), range);
-                sim.check_ways_flushed(space.root(), space.space(), range);
+                sim.check_upper_flushed(space.root(), space.space(), range);
             }
             frames.into_iter().for_each(|frame| release(&sim, frame));
             assert!(sim.settle());

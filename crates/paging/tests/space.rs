@@ -164,7 +164,7 @@ fn a_cpu_leaves_without_translations() {
             space.unmap_own(range, |_| ()).unwrap().flush();
             assert_eq!((sim.stats() - before).flushes, u64::from(stays));
             sim.check_flushed(space.root(), space.space(), range);
-            sim.check_ways_flushed(space.root(), space.space(), range);
+            sim.check_upper_flushed(space.root(), space.space(), range);
             release(&sim, frame);
         });
     }
@@ -200,7 +200,7 @@ fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
     let unmaps = || {
         space.unmap_own(range, |_| ()).unwrap().flush();
         sim.check_flushed(space.root(), space.space(), range);
-        sim.check_ways_flushed(space.root(), space.space(), range);
+        sim.check_upper_flushed(space.root(), space.space(), range);
         release(&sim, mine);
     };
     seeded(&sim, seed, vec![Box::new(unmaps) as Program, Box::new(comes)])?;

@@ -25,7 +25,7 @@ use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
 
 /// The parts of a page's translation that break-before-make regards.
 #[derive(Clone, Copy)]
-struct Maps {
+struct Mapping {
     size: PageSize,
     frame: Frame,
     write: bool,
@@ -58,13 +58,13 @@ impl Sim {
         }
     }
 
-    fn maps(&self, entry: u64, found: &Entry, level: u8) -> Option<Maps> {
+    fn maps(&self, entry: u64, found: &Entry, level: u8) -> Option<Mapping> {
         let format = self.format();
         let Entry::Page(size, frame) = *found else { return None };
         let write = format.narrow(Rights::ALL, entry, found).write;
         let (memory, global) = (format.memory_type(entry), format.is_global(entry));
         let group = format.is_group(entry, level);
-        Some(Maps { size, frame, write, memory, global, group })
+        Some(Mapping { size, frame, write, memory, global, group })
     }
 
     fn conflict(&self, place: (Frame, usize), old: u64, new: u64, level: u8) -> bool {
@@ -100,7 +100,7 @@ impl Sim {
         self.0.cpus.iter().any(|cpu| has(cpu))
     }
 
-    fn differ(&self, before: Maps, after: Maps) -> bool {
+    fn differ(&self, before: Mapping, after: Mapping) -> bool {
         before.size != after.size
             || before.memory != after.memory
             || before.group != after.group
@@ -140,7 +140,7 @@ impl Sim {
         let conflicts = |held: &Translation| {
             let (size, frame, write) = (held.size, held.frame, held.rights.write);
             let (memory, global) = (held.memory, held.space.is_none());
-            let before = Maps { size, frame, write, memory, global, group: held.group };
+            let before = Mapping { size, frame, write, memory, global, group: held.group };
             held.place == place && after.is_none_or(|after| self.differ(before, after))
         };
         self.0.cpus.iter().find_map(|cpu| {

@@ -108,7 +108,7 @@ impl<T> ModelThread<T> {
     /// Waits for its end.
     ///
     /// # Errors
-    /// What it has panicked with.
+    /// The message of its panic.
     pub fn join(self) -> std::thread::Result<T> {
         self.0.join().map(OneThread::get)
     }

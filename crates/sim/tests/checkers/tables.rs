@@ -175,12 +175,12 @@ fn ways_that_are_not_flushed_are_looked_for() {
             space.unmap(AT);
             let old = space.unlink(AT, 0);
             space.flush(AT, 4096, tables);
-            sim.check_ways_flushed(space.root, None, range(AT + 0x1000, 4096));
+            sim.check_upper_flushed(space.root, None, range(AT + 0x1000, 4096));
             free(sim, old);
         })
     };
     assert_eq!(way(true), None);
-    let Some(Violation::WayNotFlushed { start, level: 0, now: None, .. }) = way(false) else {
+    let Some(Violation::UpperNotFlushed { start, level: 0, now: None, .. }) = way(false) else {
         panic!("not noticed")
     };
     assert_eq!(start, virt(AT & !0x1f_ffff));
