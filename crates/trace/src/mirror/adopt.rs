@@ -1,5 +1,5 @@
-//! VMAs that a record describes, taken over as they are: of a new program, and of calls whose result
-//! the rules do not determine.
+//! VMAs that a record describes, taken over as they are: of a new program, and of calls whose
+//! result the rules do not determine.
 
 use std::sync::Arc;
 

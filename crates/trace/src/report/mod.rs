@@ -2,9 +2,9 @@
 //!
 //! The mirror fills a [`Summary`], one [`SpaceReport`] at a time. The rest of this module only
 //! reads it: [`tables`] for people, [`json`] for programs, the [`picture`] of the largest address
-//! space, [`mismatch`] for two listings side by side, and the [`Progress`] line while the program runs.
-//! Everything except the JSON goes to standard error, by [`messages`], because standard output
-//! belongs to the program.
+//! space, [`mismatch`] for two listings side by side, and the [`Progress`] line while the program
+//! runs. Everything except the JSON goes to standard error, by [`messages`], because standard
+//! output belongs to the program.
 //!
 //! `stacks` has what is reported by call site: the table, folded lines, the flame graph,
 //! speedscope.
