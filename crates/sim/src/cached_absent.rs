@@ -4,7 +4,7 @@
 //! until [`published`](machine::Tlb::published) or a flush; or its walks do not see the store of an
 //! entry before a barrier. This machine assumes the worst: each CPU has read each absent entry. So
 //! an entry that becomes valid is noted here with all CPUs. A walk of a noted CPU takes it for
-//! absent. A `published` or a flush takes the CPU away from the entries on the ways to its range.
+//! absent. A `published` or a flush takes the CPU away from the entries that lead to its range.
 //!
 //! A table that is filled before it is linked has no such entries: no CPU could read it. (A table
 //! of which two spaces know is forgotten, too, when the second links it. So the machine is too
@@ -105,7 +105,7 @@ impl Sim {
         }
     }
 
-    /// Entries on the ways to the range are published, by this CPU.
+    /// Entries that lead to the range are published, by this CPU.
     pub(crate) fn publish(&self, cpu: &Cpu, space: Option<Asid>, range: VirtRange) {
         if self.0.config.caches_absent() {
             let cpus = if space.is_none() { Cpus::MAX } else { bit(cpu.id) };
@@ -145,7 +145,7 @@ impl Sim {
         }
     }
 
-    /// `None` is every space. Their ways to the kernel's half differ only in the top-level table.
+    /// `None` is every space. For the kernel's half they differ only in the top-level table.
     fn see_range(
         &self,
         absent: &mut CachedAbsent,
@@ -164,13 +164,13 @@ impl Sim {
             let mut next = Some(range.start());
             let is_in = |at: &VirtAddr| range.contains(*at) && self.format().is_canonical(*at);
             while let Some(at) = next.filter(is_in) {
-                next = self.see_way(absent, cpus, root, at);
+                next = self.see_walk(absent, cpus, root, at);
             }
         }
     }
 
-    /// Returns the first address behind what the last entry on the way decides about.
-    fn see_way(
+    /// A walk to `at`. Returns the first address behind those of its last entry.
+    fn see_walk(
         &self,
         absent: &mut CachedAbsent,
         cpus: Cpus,

@@ -223,16 +223,16 @@ impl Sim {
         }
     }
 
-    /// As [`check_flushed`](Sim::check_flushed), for cached upper-level entries on the way to
+    /// As [`check_flushed`](Sim::check_flushed), for cached upper-level entries that lead to
     /// addresses in `range`: none may lead to another table than those below `root`. Meanwhile no
     /// CPU may unlink tables there, and no flush may be pending.
     pub fn check_upper_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
-            self.check_ways_of(cpu, root, space, range);
+            self.check_uppers_of(cpu, root, space, range);
         }
     }
 
-    fn check_ways_of(&self, cpu: &Cpu, root: Frame, space: Option<Asid>, range: VirtRange) {
+    fn check_uppers_of(&self, cpu: &Cpu, root: Frame, space: Option<Asid>, range: VirtRange) {
         let ours = |held: &&Upper| space.is_none_or(|space| held.space == space);
         let held: Vec<_> = {
             let state = locked(&cpu.state);

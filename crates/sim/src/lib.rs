@@ -81,7 +81,7 @@
 //! | sizes (I5) | also [`Sim::check_flushed`]: a cached translation of another size than in the tables |
 //! | breaks | where the architecture demands break-before-make: a valid entry replaced by a conflicting one, or a new one stored while a CPU has still cached the old one |
 //! | accessed and dirty bits | a store to the entry of a user page that loses an accessed or dirty bit that hardware has set since this CPU last read the entry; under the deterministic driver |
-//! | tables (I3) | the walker, or code, in a frame that is not a table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it reached the table |
+//! | tables (I3) | the walker, or code, in a frame that is not a table any more; a table given up while a CPU has it active, has an upper-level entry of it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it reached the table |
 //! | reuse (I4) | [`machine::Checker::check_reuse`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a free frame |
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a changed word, or enters another list than it was constructed for |

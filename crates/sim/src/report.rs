@@ -67,7 +67,7 @@ pub enum Violation {
         becomes: Owner,
         /// The CPU.
         by: CpuId,
-        /// The way by which the CPU can reach it.
+        /// The path by which the CPU can reach it.
         how: &'static str,
     },
     /// I5: a CPU began to use a tag for other tables, and kept its old cached entries.

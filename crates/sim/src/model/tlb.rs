@@ -9,7 +9,7 @@ use std::vec::Vec;
 /// The bytes that a lowest table decides about.
 const REGION: u64 = 1 << 21;
 
-/// A cached translation, or a cached upper to a lowest table.
+/// A cached translation, or a cached upper entry, which leads to a lowest table.
 #[derive(Clone, Copy, Debug)]
 struct Cached {
     asid: Asid,
