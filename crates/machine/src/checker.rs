@@ -1,4 +1,4 @@
-//! What a machine that checks its users is told beyond what a real one needs.
+//! Reports to a machine that checks its users; a real one needs none.
 
 use crate::{Asid, CpuSet, Frame, VirtRange};
 
@@ -25,13 +25,14 @@ pub trait Checker {
     #[inline]
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {}
 
-    /// A space loses its tag, which is active on no CPU. What CPUs have cached under it is void:
-    /// each CPU that uses the tag again [activates](crate::Tlb::activate) it without `keep` first.
+    /// A space loses its tag, which is active on no CPU. All that CPUs have cached under it is
+    /// void: each CPU that uses the tag again [activates](crate::Tlb::activate) it without `keep`
+    /// first.
     #[inline]
     fn check_tag_taken(&self, asid: Asid) {}
 
-    /// A flush of a tag passes over CPUs that do not have it active. What they have cached under it
-    /// is void, as for [`check_tag_taken`](Self::check_tag_taken).
+    /// A flush of a tag passes over CPUs that do not have it active. Their cached entries of it
+    /// are void, as for [`check_tag_taken`](Self::check_tag_taken).
     #[inline]
     fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {}
 

@@ -83,12 +83,12 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 /// ```
 pub struct CrossCall<T, M> {
     machine: M,
-    slots: PerCpu<Slot<T>>,
+    slots: PerCpu<RequestSlot<T>>,
     /// The number of calls that ended by a panic. Their IPIs may not have been sent.
     failed: AtomicUsize,
 }
 
-struct Slot<T> {
+struct RequestSlot<T> {
     /// Whether this CPU is in `call`. Only this CPU uses it, with interrupts disabled.
     busy: Cell<bool>,
     /// This CPU's request.
@@ -110,7 +110,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     /// # Errors
     /// There is not enough memory.
     pub fn try_new(machine: M) -> Result<Self, TryReserveError> {
-        let slot = |_| Slot {
+        let slot = |_| RequestSlot {
             busy: Cell::new(false),
             what: UnsafeCell::new(None),
             waiting: AtomicUsize::new(0),
@@ -222,7 +222,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
             if callers.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut taken = Taken { callers, bits: take(callers) };
+            let mut taken = TakenRequests { callers, bits: take(callers) };
             while taken.bits != 0 {
                 let cpu = CpuId::new(word * 64 + taken.bits.trailing_zeros() as usize);
                 let slot = cpu.and_then(|cpu| self.slots.get(cpu));
@@ -243,7 +243,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     }
 
     /// Withdraws the request of `here` from CPUs that have not taken it.
-    fn withdraw(&self, here: CpuId, mine: &Slot<T>, cpus: &CpuSet) {
+    fn withdraw(&self, here: CpuId, mine: &RequestSlot<T>, cpus: &CpuSet) {
         let (word, bit) = place(here);
         for slot in cpus.iter().filter_map(|cpu| self.slots.get(cpu)) {
             // Relaxed, both: a CPU that finds the bit performs the request, and only that CPU
@@ -295,7 +295,7 @@ fn take(callers: &AtomicU64) -> u64 {
 struct CallInProgress<'c, T: Copy, M: Cpus + Irqs + Step> {
     calls: &'c CrossCall<T, M>,
     here: CpuId,
-    mine: &'c Slot<T>,
+    mine: &'c RequestSlot<T>,
     others: CpuSet,
     done: bool,
 }
@@ -324,12 +324,12 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for CallInProgress<'_, T, M> {
 }
 
 /// Requests that were taken. The remaining ones are put back if `act` panics.
-struct Taken<'s> {
+struct TakenRequests<'s> {
     callers: &'s AtomicU64,
     bits: u64,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TakenRequests<'_> {
     fn drop(&mut self) {
         if self.bits != 0 && !sync::model_is_over() {
             // Release: as when they were set. Pairs with the Acquire of `take`.

@@ -39,16 +39,15 @@ mod model;
 mod node;
 mod on;
 mod setup;
-mod storage;
 
 pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
 pub use error::FramesError;
 #[cfg(loom)]
 pub use model::ModelFrames;
 pub use on::FramesOn;
-pub(crate) use storage::{NoMemory, Slice, Storage};
 
-use crate::source::{FrameError, MAX_NODES, NodeId, Place};
+use crate::frame_source::{FrameError, MAX_NODES, NodeId, Place};
+use crate::storage::{Slice, Storage};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, PerCpu};
 use cache::{Cache, Stack};
 use core::fmt;

@@ -29,17 +29,28 @@
 //!
 //! # Where things are
 //!
-//! | module | contents |
-//! |---|---|
-//! | `cpu`, `cpu/shared` | CPUs, how one goes offline, sets; a set that several CPUs change |
-//! | `irq`, `lock`, `step`, `percpu` | sections, locks, the points of interference, per-CPU storage |
-//! | `cross_call` | requests between CPUs, and why they cannot deadlock |
-//! | `tlb` | flushes, tags, broadcasts ([`Tlb::interrupts`]), barriers ([`Tlb::published`]) |
-//! | `memory`, `word` | entries of page tables; the words that lockless walks read |
-//! | `source`, `info` | the source of frames; the references, pins and owner of a frame |
-//! | `frames` | [`Frames`]: the `buddy` allocator, `cache`s of CPUs, `node`s, `accounts` of groups, and in `storage` the tables before there is a heap |
-//! | `ranges` | [`Ranges`], and in `pieces` a set of ranges without a heap |
-//! | `host`, `checker`, `translated` | programs on all CPUs; the hooks of checkers; accesses through the MMU |
+//! A module uses those below it:
+//!
+//! ```text
+//!     host                              programs on all CPUs
+//!     cross_call, ranges                requests between CPUs; addresses for many CPUs
+//!       |
+//!       |   frames                      a frame source: `buddy` allocator, `node`s, `cache`s of
+//!       |     |                         CPUs, `accounts` of groups
+//!       +-----+---- percpu, storage     per-CPU storage; tables before there is a heap
+//!       |     |
+//!       |   frame_source, frame_info    the trait of sources; references, pins, owner of a frame
+//!       |     |
+//!       |   word <---- memory           words of lockless walks; entries of page tables
+//!       |                |
+//!     lock ----------- step --- checker points of interference; the hooks of checkers
+//!       |
+//!     irq, cpu                          sections with interrupts disabled; CPUs and sets of them
+//!
+//!     tlb, translated                   flushes, tags, barriers; accesses through the MMU
+//!     span, frame, page, addr           ranges, frames, sizes of pages, addresses
+//!     sync, mutant                      the words of loom; orderings that its models weaken
+//! ```
 //!
 //! # A machine is a handle
 //!
@@ -66,9 +77,10 @@ mod checker;
 mod cpu;
 mod cross_call;
 mod frame;
+mod frame_info;
+mod frame_source;
 mod frames;
 mod host;
-mod info;
 mod irq;
 mod lock;
 #[cfg(all(test, loom))]
@@ -82,9 +94,9 @@ mod page;
 mod patience;
 mod percpu;
 mod ranges;
-mod source;
 mod span;
 mod step;
+mod storage;
 mod sync;
 #[cfg(test)]
 mod testing;
@@ -101,6 +113,8 @@ pub use checker::Checker;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use cross_call::CrossCall;
 pub use frame::Frame;
+pub use frame_info::{FrameInfo, Owner};
+pub use frame_source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
 #[cfg(loom)]
 pub use frames::ModelFrames;
 pub use frames::{
@@ -108,14 +122,12 @@ pub use frames::{
     MAX_ORDER,
 };
 pub use host::{Host, Program};
-pub use info::{FrameInfo, Owner};
 pub use irq::{IrqOff, Irqs};
 pub use lock::lock;
 pub use memory::{ENTRIES, Entries, Entry, Memory};
 pub use page::PageSize;
 pub use percpu::{CpuLocal, PerCpu};
 pub use ranges::{Ranges, RangesError};
-pub use source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
 pub use span::{FrameRange, PhysRange, Point, Span, VirtRange};
 pub use step::{EntryOp, SharedAccess, Step};
 pub use sync::after_update;

@@ -10,7 +10,7 @@
 //! this CPU uses the flag, so it needs no atomic instruction. A `CpuLocal` owns a handle of its
 //! machine, so that the current CPU is always that of the same machine.
 
-use crate::frames::{NoMemory, Slice, Storage};
+use crate::storage::{NoMemory, Slice, Storage};
 use crate::{CpuId, Cpus, Irqs, MAX_CPUS};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -96,10 +96,10 @@ impl<T: fmt::Debug> fmt::Debug for PerCpu<T> {
 /// ```
 pub struct CpuLocal<T, M> {
     machine: M,
-    slots: PerCpu<Slot<T>>,
+    slots: PerCpu<CpuSlot<T>>,
 }
 
-struct Slot<T> {
+struct CpuSlot<T> {
     taken: Cell<bool>,
     value: UnsafeCell<T>,
 }
@@ -114,7 +114,7 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
     /// # Errors
     /// There is not enough memory.
     pub fn try_new(machine: M, mut make: impl FnMut(CpuId) -> T) -> Result<Self, TryReserveError> {
-        let slots = PerCpu::try_new(machine.count(), |cpu| Slot {
+        let slots = PerCpu::try_new(machine.count(), |cpu| CpuSlot {
             taken: Cell::new(false),
             value: UnsafeCell::new(make(cpu)),
         })?;
@@ -143,7 +143,7 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
         if slot.taken.replace(true) {
             return None;
         }
-        let _back = Back(&slot.taken);
+        let _back = ClearTaken(&slot.taken);
         // SAFETY: this is the only `with` on this CPU (the flag), no other thread is this CPU, and
         // no interrupt handler runs: see the module's head.
         Some(f(unsafe { &mut *slot.value.get() }))
@@ -163,9 +163,9 @@ impl<T, M> fmt::Debug for CpuLocal<T, M> {
 }
 
 /// Clears the flag, also when the closure panics.
-struct Back<'a>(&'a Cell<bool>);
+struct ClearTaken<'a>(&'a Cell<bool>);
 
-impl Drop for Back<'_> {
+impl Drop for ClearTaken<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }

@@ -13,7 +13,7 @@ mod queue;
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod state;
 
-/// What the two find beside them.
+/// The module that both use.
 mod sync {
     pub(crate) use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
@@ -23,7 +23,7 @@ use loom::sync::MutexGuard;
 use loom::thread;
 use queue::{Bucket, Place, Waiter};
 use state::State;
-// The models do not check who owns it, so it is the plain one.
+// The models do not check its references, so it is the plain one.
 use std::sync::Arc;
 use sync::{AtomicUsize, Mutex, Ordering};
 
@@ -140,7 +140,7 @@ fn two_wakers_wake_once() {
 
 /// A time or a signal ends a wait. The waker counts the waiter, or the waiter was not woken.
 #[test]
-fn a_waiter_gives_up_beside_a_waker() {
+fn a_waiter_gives_up_while_it_is_woken() {
     loom::model(|| {
         let (futexes, thread) = (Futexes::new(), Thread::running());
         let waiter = futexes.wait(&thread, 0).expect("the word is 0");
@@ -156,7 +156,7 @@ fn a_waiter_gives_up_beside_a_waker() {
 
 /// A waiter moves to another word while it gives up, and that word's waker comes.
 #[test]
-fn a_waiter_gives_up_beside_a_requeue() {
+fn a_waiter_gives_up_while_it_is_requeued() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {

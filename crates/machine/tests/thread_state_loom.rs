@@ -8,7 +8,7 @@
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod state;
 
-/// What `state.rs` finds beside it.
+/// The module that `state.rs` uses.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 }
@@ -168,8 +168,8 @@ fn attention_is_not_lost() {
     });
 }
 
-/// A thread moves to another CPU beside a sender. Either the CPU sees the mark on the way to the
-/// program, or the sender interrupts that CPU.
+/// A thread moves to another CPU while a sender runs. Either the CPU sees the mark on the way to
+/// the program, or the sender interrupts that CPU.
 #[test]
 fn a_thread_that_moves_is_interrupted() {
     loom::model(|| {

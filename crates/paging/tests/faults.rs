@@ -103,7 +103,7 @@ fn faults(config: Config, seed: u64) -> Result<(), Failure> {
         hole(&sim, &space, &record, range);
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
-        sim.check_ways_flushed(space.root(), space.space(), range);
+        sim.check_upper_flushed(space.root(), space.space(), range);
         drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(&sim, &shared)?)

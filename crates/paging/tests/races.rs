@@ -55,7 +55,7 @@ fn finish(sim: &Sim, shared: &Shared, space: Leaked<Space>) -> Result<(), Failur
         assert_eq!(tables(sim), 1, "empty tables stay");
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         sim.check_flushed(space.root(), space.space(), all);
-        sim.check_ways_flushed(space.root(), space.space(), all);
+        sim.check_upper_flushed(space.root(), space.space(), all);
         drop(Leaked::into_inner(space));
     });
     Ok(all_given_back(sim, shared)?)
@@ -315,7 +315,7 @@ fn joined_deferred_flushes_are_all_done() {
             assert_eq!((sim.stats() - before).flushes, 1);
             for range in ranges {
                 sim.check_flushed(space.root(), space.space(), range);
-                sim.check_ways_flushed(space.root(), space.space(), range);
+                sim.check_upper_flushed(space.root(), space.space(), range);
             }
             frames.into_iter().for_each(|frame| release(&sim, frame));
             assert!(sim.settle());

@@ -154,7 +154,7 @@ fn a_cpu_leaves_without_translations() {
                 space.unmap_own(range, |_| ()).unwrap().flush();
                 assert_eq!((sim.stats() - before).flushes, u64::from(stays));
                 sim.check_flushed(space.root(), space.space(), range);
-                sim.check_ways_flushed(space.root(), space.space(), range);
+                sim.check_upper_flushed(space.root(), space.space(), range);
                 release(&sim, frame);
             });
         }

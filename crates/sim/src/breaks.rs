@@ -8,11 +8,11 @@
 //!
 //! Two errors are reported, at the store:
 //! - the entry is valid, and the new value conflicts with it;
-//! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which
-//!   the new value conflicts: the flush is missing.
+//! - a CPU has still cached a translation, or an upper-level entry, by an earlier value of the
+//!   entry with which the new value conflicts: the flush is missing.
 //!
 //! A table may be replaced by one whose entries lead to the same places, in the same groups, since
-//! the translations stay, and by any where no CPU has cached the way, or a page of the table.
+//! the translations stay, and by any where no CPU has cached the entry, or a page of the table.
 
 use crate::cached_absent::result;
 use crate::config::Checks;
@@ -25,7 +25,7 @@ use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
 
 /// The parts of a page's translation that break-before-make regards.
 #[derive(Clone, Copy)]
-struct Maps {
+struct Mapping {
     size: PageSize,
     frame: Frame,
     write: bool,
@@ -58,13 +58,13 @@ impl Sim {
         }
     }
 
-    fn maps(&self, entry: u64, found: &Entry, level: u8) -> Option<Maps> {
+    fn maps(&self, entry: u64, found: &Entry, level: u8) -> Option<Mapping> {
         let format = self.format();
         let Entry::Page(size, frame) = *found else { return None };
         let write = format.narrow(Rights::ALL, entry, found).write;
         let (memory, global) = (format.memory_type(entry), format.is_global(entry));
         let group = format.is_group(entry, level);
-        Some(Maps { size, frame, write, memory, global, group })
+        Some(Mapping { size, frame, write, memory, global, group })
     }
 
     fn conflict(&self, place: (Frame, usize), old: u64, new: u64, level: u8) -> bool {
@@ -72,7 +72,7 @@ impl Sim {
         let (before, after) = (decode(old), decode(new));
         match (&before, &after) {
             (Entry::Page(..), Entry::Table(_)) | (Entry::Table(_), Entry::Page(..)) => true,
-            // Only if a CPU has cached the way: tables of a space that was never active may change.
+            // Only if a CPU has cached it: tables of a space that was never active may change.
             (Entry::Table(before), Entry::Table(after)) => {
                 before != after
                     && self.is_cached(place, *before, level)
@@ -85,8 +85,8 @@ impl Sim {
         }
     }
 
-    /// Whether a CPU has cached the way from an entry of this level to a table, or a page of that
-    /// table by this way.
+    /// Whether a CPU has cached an entry of this level that leads to a table, or a page of that
+    /// table by this entry.
     fn is_cached(&self, place: (Frame, usize), table: Frame, level: u8) -> bool {
         let is_by = |held: &Translation| {
             held.place.0 == table
@@ -100,7 +100,7 @@ impl Sim {
         self.0.cpus.iter().any(|cpu| has(cpu))
     }
 
-    fn differ(&self, before: Maps, after: Maps) -> bool {
+    fn differ(&self, before: Mapping, after: Mapping) -> bool {
         before.size != after.size
             || before.memory != after.memory
             || before.group != after.group
@@ -133,20 +133,20 @@ impl Sim {
         })
     }
 
-    /// The CPU that has cached something by way of the entry with which the new value conflicts.
+    /// The CPU that has cached something by the entry with which the new value conflicts.
     fn conflict_cached(&self, place: (Frame, usize), new: u64, level: u8) -> Option<CpuId> {
         let found = self.format().decode(new, level, place.1);
         let after = self.maps(new, &found, level);
         let conflicts = |held: &Translation| {
             let (size, frame, write) = (held.size, held.frame, held.rights.write);
             let (memory, global) = (held.memory, held.space.is_none());
-            let before = Maps { size, frame, write, memory, global, group: held.group };
+            let before = Mapping { size, frame, write, memory, global, group: held.group };
             held.place == place && after.is_none_or(|after| self.differ(before, after))
         };
         self.0.cpus.iter().find_map(|cpu| {
             let state = locked(&cpu.state);
-            let way = after.is_some() && state.uppers.iter().any(|held| held.place == place);
-            (way || state.tlb.iter().any(conflicts)).then_some(cpu.id)
+            let upper = after.is_some() && state.uppers.iter().any(|held| held.place == place);
+            (upper || state.tlb.iter().any(conflicts)).then_some(cpu.id)
         })
     }
 }

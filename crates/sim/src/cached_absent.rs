@@ -4,7 +4,7 @@
 //! until [`published`](machine::Tlb::published) or a flush; or its walks do not see the store of an
 //! entry before a barrier. This machine assumes the worst: each CPU has read each absent entry. So
 //! an entry that becomes valid is noted here with all CPUs. A walk of a noted CPU takes it for
-//! absent. A `published` or a flush takes the CPU away from the entries on the ways to its range.
+//! absent. A `published` or a flush takes the CPU away from the entries that lead to its range.
 //!
 //! A table that is filled before it is linked has no such entries: no CPU could read it. (A table
 //! of which two spaces know is forgotten, too, when the second links it. So the machine is too
@@ -28,13 +28,13 @@ type Cpus = u64;
 
 /// The entries that some CPUs still take for absent, by their tables.
 #[derive(Default)]
-pub(crate) struct Unseen {
+pub(crate) struct CachedAbsent {
     entries: HashMap<Frame, HashMap<usize, Cpus>>,
     /// The top-level table that was last active on each CPU under each tag.
     roots: HashMap<(CpuId, Asid), Frame>,
 }
 
-impl Unseen {
+impl CachedAbsent {
     fn see(&mut self, (table, index): (Frame, usize), cpus: Cpus) {
         if let Some(entries) = self.entries.get_mut(&table)
             && let Some(blind) = entries.get_mut(&index)
@@ -56,24 +56,24 @@ impl Sim {
         let Owner::Table(level) = self.owner(table) else { return };
         let old = self.0.arena.load(table, index).unwrap_or(0);
         let Some(new) = result(op, old) else { return };
-        let (format, unseen) = (self.format(), &mut *locked(&self.0.unseen));
+        let (format, absent) = (self.format(), &mut *locked(&self.0.absent));
         if let Entry::Table(next) = format.decode(new, level, index) {
-            self.forget(unseen, next, level);
+            self.forget(absent, next, level);
         }
         if !format.is_present(new) {
-            unseen.see((table, index), Cpus::MAX);
+            absent.see((table, index), Cpus::MAX);
         } else if !format.is_present(old) {
-            unseen.entries.entry(table).or_default().insert(index, Cpus::MAX);
+            absent.entries.entry(table).or_default().insert(index, Cpus::MAX);
         }
     }
 
     /// A table below an entry of this level is being linked.
-    fn forget(&self, unseen: &mut Unseen, table: Frame, level: u8) {
-        let entries = unseen.entries.remove(&table).unwrap_or_default();
+    fn forget(&self, absent: &mut CachedAbsent, table: Frame, level: u8) {
+        let entries = absent.entries.remove(&table).unwrap_or_default();
         let Some(below) = level.checked_sub(1) else { return };
         for index in entries.into_keys() {
             if let Some((Entry::Table(next), _)) = self.entry_now(table, index, below) {
-                self.forget(unseen, next, below);
+                self.forget(absent, next, below);
             }
         }
     }
@@ -86,7 +86,7 @@ impl Sim {
     /// Whether the CPU takes a valid entry for absent.
     pub(crate) fn is_unseen(&self, cpu: &Cpu, table: Frame, index: usize) -> bool {
         self.0.config.caches_absent()
-            && locked(&self.0.unseen)
+            && locked(&self.0.absent)
                 .entries
                 .get(&table)
                 .and_then(|entries| entries.get(&index))
@@ -98,81 +98,81 @@ impl Sim {
         if !self.0.config.caches_absent() {
             return;
         }
-        let unseen = &mut *locked(&self.0.unseen);
-        unseen.roots.insert((cpu.id, space), root);
+        let absent = &mut *locked(&self.0.absent);
+        absent.roots.insert((cpu.id, space), root);
         if is_first {
-            self.see(unseen, cpu.id, Flush::All);
+            self.see(absent, cpu.id, Flush::All);
         }
     }
 
-    /// Entries on the ways to the range are published, by this CPU.
+    /// Entries that lead to the range are published, by this CPU.
     pub(crate) fn publish(&self, cpu: &Cpu, space: Option<Asid>, range: VirtRange) {
         if self.0.config.caches_absent() {
             let cpus = if space.is_none() { Cpus::MAX } else { bit(cpu.id) };
             let space = space.map(|space| (cpu.id, space));
-            self.see_range(&mut locked(&self.0.unseen), cpus, space, range);
+            self.see_range(&mut locked(&self.0.absent), cpus, space, range);
         }
     }
 
     /// The CPU drops absent entries with the translations that a flush covers.
     pub(crate) fn drop_absent(&self, cpu: &Cpu, what: Flush) {
         if self.0.config.caches_absent() {
-            self.see(&mut locked(&self.0.unseen), cpu.id, what);
+            self.see(&mut locked(&self.0.absent), cpu.id, what);
         }
     }
 
-    fn see(&self, unseen: &mut Unseen, cpu: CpuId, what: Flush) {
+    fn see(&self, absent: &mut CachedAbsent, cpu: CpuId, what: Flush) {
         let cpus = bit(cpu);
         match what {
             Flush::Range { space, range, .. } => {
-                self.see_range(unseen, cpus, space.map(|space| (cpu, space)), range);
+                self.see_range(absent, cpus, space.map(|space| (cpu, space)), range);
             }
             Flush::Space(space) => {
                 let half = VirtRange::new(VirtAddr::new(0), 1 << 63);
-                half.inspect(|half| self.see_range(unseen, cpus, Some((cpu, space)), *half));
+                half.inspect(|half| self.see_range(absent, cpus, Some((cpu, space)), *half));
                 // The space has its own copy of what leads to the other half.
-                if let Some(root) = unseen.roots.get(&(cpu, space)).copied() {
-                    (0..self.format().entries()).for_each(|at| unseen.see((root, at), cpus));
+                if let Some(root) = absent.roots.get(&(cpu, space)).copied() {
+                    (0..self.format().entries()).for_each(|at| absent.see((root, at), cpus));
                 }
             }
             Flush::All => {
-                let places = unseen.entries.iter().flat_map(|(table, entries)| {
+                let places = absent.entries.iter().flat_map(|(table, entries)| {
                     entries.keys().map(|index| (*table, *index)).collect::<Vec<_>>()
                 });
                 let places: Vec<_> = places.collect();
-                places.into_iter().for_each(|place| unseen.see(place, cpus));
+                places.into_iter().for_each(|place| absent.see(place, cpus));
             }
         }
     }
 
-    /// `None` is every space. Their ways to the kernel's half differ only in the top-level table.
+    /// `None` is every space. For the kernel's half they differ only in the top-level table.
     fn see_range(
         &self,
-        unseen: &mut Unseen,
+        absent: &mut CachedAbsent,
         cpus: Cpus,
         space: Option<(CpuId, Asid)>,
         range: VirtRange,
     ) {
-        if unseen.entries.values().all(HashMap::is_empty) {
+        if absent.entries.values().all(HashMap::is_empty) {
             return;
         }
         let roots: Vec<_> = match space {
-            Some(space) => unseen.roots.get(&space).copied().into_iter().collect(),
-            None => unseen.roots.values().copied().collect::<BTreeSet<_>>().into_iter().collect(),
+            Some(space) => absent.roots.get(&space).copied().into_iter().collect(),
+            None => absent.roots.values().copied().collect::<BTreeSet<_>>().into_iter().collect(),
         };
         for root in roots {
             let mut next = Some(range.start());
             let is_in = |at: &VirtAddr| range.contains(*at) && self.format().is_canonical(*at);
             while let Some(at) = next.filter(is_in) {
-                next = self.see_way(unseen, cpus, root, at);
+                next = self.see_walk(absent, cpus, root, at);
             }
         }
     }
 
-    /// Returns the first address behind what the last entry on the way decides about.
-    fn see_way(
+    /// A walk to `at`. Returns the first address behind those of its last entry.
+    fn see_walk(
         &self,
-        unseen: &mut Unseen,
+        absent: &mut CachedAbsent,
         cpus: Cpus,
         root: Frame,
         at: VirtAddr,
@@ -180,7 +180,7 @@ impl Sim {
         let (format, mut table, mut level) = (self.format(), root, self.0.config.levels - 1);
         loop {
             let index = format.index(at, level);
-            unseen.see((table, index), cpus);
+            absent.see((table, index), cpus);
             match self.entry_now(table, index, level) {
                 Some((Entry::Table(below), _)) if level != 0 => (table, level) = (below, level - 1),
                 _ => break,

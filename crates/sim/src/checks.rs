@@ -5,7 +5,7 @@
 //! seed needs only one coincidence, not two.
 
 use crate::cpu::Cpu;
-use crate::events::{Stamped, What};
+use crate::events::{EventKind, Stamped};
 use crate::format::Entry;
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
@@ -223,16 +223,16 @@ impl Sim {
         }
     }
 
-    /// As [`check_flushed`](Sim::check_flushed), for cached upper-level entries on the way to
+    /// As [`check_flushed`](Sim::check_flushed), for cached upper-level entries that lead to
     /// addresses in `range`: none may lead to another table than those below `root`. Meanwhile no
     /// CPU may unlink tables there, and no flush may be pending.
-    pub fn check_ways_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
+    pub fn check_upper_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
-            self.check_ways_of(cpu, root, space, range);
+            self.check_uppers_of(cpu, root, space, range);
         }
     }
 
-    fn check_ways_of(&self, cpu: &Cpu, root: Frame, space: Option<Asid>, range: VirtRange) {
+    fn check_uppers_of(&self, cpu: &Cpu, root: Frame, space: Option<Asid>, range: VirtRange) {
         let ours = |held: &&Upper| space.is_none_or(|space| held.space == space);
         let held: Vec<_> = {
             let state = locked(&cpu.state);
@@ -245,7 +245,7 @@ impl Sim {
                 let mut history = self.history_of(held.table);
                 history.push(format!("{} cached the entry at {}", cpu.id, held.since));
                 let Upper { start, level, table, .. } = held;
-                let found = Violation::WayNotFlushed { start, level, by: cpu.id, table, now };
+                let found = Violation::UpperNotFlushed { start, level, by: cpu.id, table, now };
                 self.violation(found, history);
             }
         }
@@ -341,7 +341,8 @@ impl Sim {
     /// Stamps a block as allocated or freed, and logs it.
     pub(crate) fn stamp(&self, frame: Frame, order: u8, allocated: bool) {
         let cpu = self.cpu();
-        let what = || if allocated { What::Alloc(frame, order) } else { What::Free(frame) };
+        let what =
+            || if allocated { EventKind::Alloc(frame, order) } else { EventKind::Free(frame) };
         let at = self.0.log.note(cpu.id, what);
         for number in 0..1 << order {
             let frame = frame.checked_add(number);
@@ -356,7 +357,7 @@ impl Sim {
     /// Stamps a frame that changes its owner, and logs it.
     pub(crate) fn stamp_owner(&self, frame: Frame, before: Owner, after: Owner) {
         let cpu = self.cpu();
-        let at = self.0.log.note(cpu.id, || What::Owner(frame, after));
+        let at = self.0.log.note(cpu.id, || EventKind::Owner(frame, after));
         let (was, is) = (matches!(before, Owner::Table(_)), matches!(after, Owner::Table(_)));
         if let Some(table) = self.0.table(frame)
             && (was || is)
@@ -395,7 +396,7 @@ impl Sim {
 
     fn forget_block(&self, frame: Frame, order: u8) {
         self.forget_constructed(frame);
-        self.forget_places(frame, order);
+        self.forget_mappings(frame, order);
         self.stamp(frame, order, false);
     }
 

@@ -45,7 +45,7 @@ pub struct Checks {
     pub spaces: bool,
     /// Accessed and dirty bits of user pages that a store loses. Only under the deterministic
     /// driver.
-    pub marks: bool,
+    pub accessed_dirty: bool,
     /// Entries that are replaced without break-before-make, where the architecture demands it.
     pub breaks: bool,
     /// Accesses of the kernel's half that fault since a valid entry was not published.
@@ -63,7 +63,7 @@ impl Checks {
         freed_cached: false,
         constructed: true,
         spaces: true,
-        marks: true,
+        accessed_dirty: true,
         breaks: true,
         published: true,
     };
@@ -78,7 +78,7 @@ impl Checks {
         freed_cached: false,
         constructed: false,
         spaces: false,
-        marks: false,
+        accessed_dirty: false,
         breaks: false,
         published: false,
     };

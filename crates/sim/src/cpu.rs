@@ -31,7 +31,7 @@ pub(crate) struct Mail {
 }
 
 /// The state of a CPU's hardware.
-pub(crate) struct State {
+pub(crate) struct CpuState {
     pub(crate) tlb: Tlb,
     pub(crate) uppers: Uppers,
     pub(crate) root: Option<(Frame, Asid)>,
@@ -55,7 +55,7 @@ pub(crate) struct Cpu {
     /// Whether there is mail. Set under the mail's lock.
     pub(crate) flag: AtomicBool,
     pub(crate) mail: Mutex<Mail>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<CpuState>,
     pub(crate) stats: Counters,
     /// Whether the CPU translates and accesses, if flushes are broadcast.
     pub(crate) busy: AtomicBool,
@@ -73,7 +73,7 @@ impl Cpu {
             depth: AtomicU32::new(0),
             flag: AtomicBool::new(false),
             mail: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(CpuState {
                 tlb: Tlb::new(config.tlb_entries),
                 uppers: Uppers::new(config.format(), config.upper_entries),
                 root: None,

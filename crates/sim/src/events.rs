@@ -21,13 +21,13 @@ pub struct Event {
     /// The CPU.
     pub cpu: CpuId,
     /// The kind of event.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// The kind of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum What {
+pub enum EventKind {
     /// Code changed an entry of a page table. Logged just before the change.
     Entry {
         /// The table.
@@ -66,8 +66,8 @@ pub enum What {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8} {:<6} ", self.at, self.cpu.to_string())?;
-        match &self.what {
-            What::Entry { table, index, op } => match op {
+        match &self.kind {
+            EventKind::Entry { table, index, op } => match op {
                 EntryOp::Load => write!(f, "read entry {index} of table {table}"),
                 EntryOp::Store(value) => {
                     write!(f, "stored {value:#x} in entry {index} of table {table}")
@@ -86,18 +86,26 @@ impl fmt::Display for Event {
                 }
                 EntryOp::Or(mask) => write!(f, "set {mask:#x} in entry {index} of table {table}"),
             },
-            What::Alloc(frame, order) => write!(f, "allocated frame {frame}, 2^{order} frames"),
-            What::Free(frame) => write!(f, "freed frame {frame}"),
-            What::Owner(frame, owner) => write!(f, "frame {frame} became {owner:?}"),
-            What::Flush(what) => write!(f, "flushed {}", Shown(what)),
-            What::FlushRequest(cpus, what) => write!(f, "asked {cpus:?} to flush {}", Shown(what)),
-            What::RequestedFlush(what) => write!(f, "flushed {}, on request", Shown(what)),
-            What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
-            What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
-            What::TagTaken(asid) => write!(f, "took tag {} from its space", asid.0),
-            What::Published(space, range) => write!(f, "published {range:?} of {space:?}"),
-            What::Reused(range) => write!(f, "reused {range:?}"),
-            What::Note(text) => f.write_str(text),
+            EventKind::Alloc(frame, order) => {
+                write!(f, "allocated frame {frame}, 2^{order} frames")
+            }
+            EventKind::Free(frame) => write!(f, "freed frame {frame}"),
+            EventKind::Owner(frame, owner) => write!(f, "frame {frame} became {owner:?}"),
+            EventKind::Flush(what) => write!(f, "flushed {}", Shown(what)),
+            EventKind::FlushRequest(cpus, what) => {
+                write!(f, "asked {cpus:?} to flush {}", Shown(what))
+            }
+            EventKind::RequestedFlush(what) => write!(f, "flushed {}, on request", Shown(what)),
+            EventKind::Fill(page, size, frame) => {
+                write!(f, "cached {page} ({size:?}) to frame {frame}")
+            }
+            EventKind::Activate(root, asid) => {
+                write!(f, "activated table {root}, space {}", asid.0)
+            }
+            EventKind::TagTaken(asid) => write!(f, "took tag {} from its space", asid.0),
+            EventKind::Published(space, range) => write!(f, "published {range:?} of {space:?}"),
+            EventKind::Reused(range) => write!(f, "reused {range:?}"),
+            EventKind::Note(text) => f.write_str(text),
         }
     }
 }
@@ -176,7 +184,7 @@ impl Log {
     }
 
     /// Logs an event and returns its time.
-    pub(crate) fn note(&self, cpu: CpuId, what: impl FnOnce() -> What) -> u64 {
+    pub(crate) fn note(&self, cpu: CpuId, kind: impl FnOnce() -> EventKind) -> u64 {
         // AcqRel: times are in the order of the events; pairs with `now`.
         let at = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
         if self.capacity != 0 {
@@ -184,7 +192,7 @@ impl Log {
             if ring.len() == self.capacity {
                 ring.pop_front();
             }
-            ring.push_back(Event { at, cpu, what: what() });
+            ring.push_back(Event { at, cpu, kind: kind() });
         }
         at
     }
@@ -196,9 +204,9 @@ impl Log {
 
     /// The last event that changed an entry, if it is still in the ring.
     pub(crate) fn last_change(&self, table: Frame, index: usize) -> Option<Event> {
-        let changes = |event: &&Event| match &event.what {
-            What::Entry { op: EntryOp::Load, .. } => false,
-            What::Entry { table: of, index: at, .. } => (*of, *at) == (table, index),
+        let changes = |event: &&Event| match &event.kind {
+            EventKind::Entry { op: EntryOp::Load, .. } => false,
+            EventKind::Entry { table: of, index: at, .. } => (*of, *at) == (table, index),
             _ => false,
         };
         crate::sim::locked(&self.ring).iter().rev().find(changes).cloned()
@@ -206,9 +214,9 @@ impl Log {
 }
 
 /// The change of an entry that an access is about to make, if any.
-pub(crate) fn change(access: SharedAccess) -> Option<What> {
+pub(crate) fn change(access: SharedAccess) -> Option<EventKind> {
     match access {
         SharedAccess::Entry { op: EntryOp::Load, .. } | SharedAccess::Other => None,
-        SharedAccess::Entry { table, index, op } => Some(What::Entry { table, index, op }),
+        SharedAccess::Entry { table, index, op } => Some(EventKind::Entry { table, index, op }),
     }
 }

@@ -10,7 +10,7 @@
 //! that CPU's caches itself, under the lock of its mail, so that the CPU cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::sim::{Sim, locked};
 use machine::{Asid, CpuSet, Cpus, Flush, Step};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Sim {
         self.instruction(cpu);
         cpu.drop_cached(what);
         self.drop_absent(cpu, what);
-        self.note_if(cpu, || What::Flush(what));
+        self.note_if(cpu, || EventKind::Flush(what));
     }
 
     pub(crate) fn flush_there(&self, cpu: &Cpu, cpus: &CpuSet, what: Flush) {
@@ -52,7 +52,7 @@ impl Sim {
         if others.is_empty() {
             return;
         }
-        self.note_if(cpu, || What::FlushRequest(others, what));
+        self.note_if(cpu, || EventKind::FlushRequest(others, what));
         if self.0.config.broadcast {
             return self.broadcast(cpu, &others, what);
         }
@@ -127,7 +127,7 @@ impl Sim {
     pub(crate) fn perform(&self, cpu: &Cpu, request: &Request) {
         cpu.drop_cached(request.what);
         self.drop_absent(cpu, request.what);
-        self.note_if(cpu, || What::RequestedFlush(request.what));
+        self.note_if(cpu, || EventKind::RequestedFlush(request.what));
         // Release: no cached entry is used after it; pairs with the Acquire of the waiting CPU.
         request.open.fetch_sub(1, Ordering::Release);
     }
@@ -147,7 +147,7 @@ impl Sim {
         }
     }
 
-    pub(crate) fn note_if(&self, cpu: &Cpu, what: impl FnOnce() -> What) {
+    pub(crate) fn note_if(&self, cpu: &Cpu, what: impl FnOnce() -> EventKind) {
         if self.0.config.events != 0 {
             self.0.log.note(cpu.id, what);
         }

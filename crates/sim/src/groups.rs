@@ -49,7 +49,7 @@ impl Sim {
         }
         let (table, index) = place;
         if entry != marked {
-            let found = Violation::GroupMarked { table, index, entry, marked };
+            let found = Violation::GroupAccessedDirty { table, index, entry, marked };
             self.violation(found, self.history_of(table));
         }
         let format = self.format();

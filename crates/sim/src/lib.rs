@@ -46,24 +46,47 @@
 //! quiescent state at timer interrupts and when its program ends. [`Sim::settle`] completes all
 //! pending grace periods.
 //!
+//! # Where things are
+//! A module uses those below it:
+//!
+//! ```text
+//!     drive: threads, seeded, explore    run the programs of the CPUs
+//!       |
+//!     traits                             the traits of `machine`, for `Sim`
+//!       |
+//!     walk, flush, attach, grace         page walks; flushes; starts of CPUs; grace periods
+//!       |
+//!     checks, breaks, spaces, groups     the checkers; `cached_absent` has the barriers after an
+//!     cached_absent, accessed_dirty      entry becomes valid
+//!     constructed, reverse_map
+//!       |
+//!     sim, alloc_failure                 the machine and its interrupts; exhausted memory
+//!       |
+//!     cpu, tlb, arena, stats, config     its parts
+//!     events, report                     the log; violations
+//!       |
+//!     format                             the entries of each architecture
+//!
+//!     bare, model                        machines without checks, and for loom
+//! ```
+//!
+//! The words of `model` are placed by `machine::word`.
+//!
 //! # What is checked
 //! | checker | reports |
 //! |---|---|
 //! | stale translation (I5) | an access by a cached translation that the tables no longer allow, or whose frame was freed |
-//! | flushes (I5, I3) | [`Sim::check_flushed`] and [`Sim::check_ways_flushed`], called by tests: any outdated translation or upper-level entry in a cache, used or not |
+//! | flushes (I5, I3) | [`Sim::check_flushed`] and [`Sim::check_upper_flushed`], called by tests: any outdated translation or upper-level entry in a cache, used or not |
 //! | spaces (I5) | a tag that a CPU uses for other tables while it keeps its old cached entries; a global page in a space that does not share its tables; two sizes for one address that lead to different frames |
 //! | sizes (I5) | also [`Sim::check_flushed`]: a cached translation of another size than in the tables |
 //! | breaks | where the architecture demands break-before-make: a valid entry replaced by a conflicting one, or a new one stored while a CPU has still cached the old one |
-//! | marks | a store to the entry of a user page that loses an accessed or dirty bit that hardware has set since this CPU last read the entry; under the deterministic driver |
-//! | tables (I3) | the walker, or code, in a frame that is not a table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it reached the table |
+//! | accessed and dirty bits | a store to the entry of a user page that loses an accessed or dirty bit that hardware has set since this CPU last read the entry; under the deterministic driver |
+//! | tables (I3) | the walker, or code, in a frame that is not a table any more; a table given up while a CPU has it active, has an upper-level entry of it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it reached the table |
 //! | reuse (I4) | [`machine::Checker::check_reuse`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a free frame |
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a changed word, or enters another list than it was constructed for |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
 //!
-//! The files: `checks`, `breaks`, `cached_absent` (barriers after an entry becomes valid),
-//! `groups`, `accessed_dirty`, `spaces`, `constructed`. `model` is another machine, for loom, whose
-//! words `machine::word` places.
 //!
 //! Each checker has mutants in `tests/checkers/`: code with one step left out, which some seed must
 //! detect. The step is a flush or half of one, the wait for a grace period, or the order of two
@@ -143,7 +166,7 @@ mod walk;
 pub use bare::{Bare, BareCpus, BareGrace};
 pub use config::{Checks, Config, ConfigError, Stale};
 pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};
-pub use events::{Event, What};
+pub use events::{Event, EventKind};
 pub use format::{Arch, Want};
 pub use grace::{Exclusive, Grace, SimCpus};
 #[cfg(loom)]

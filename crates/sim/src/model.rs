@@ -6,8 +6,8 @@
 //! ([`ENTRIES`](machine::ENTRIES)), and a frame eight words that matter.
 //!
 //! # What it models
-//! - A CPU is a thread of the model ([`Model::spawn`]). Its TLB caches translations and ways to
-//!   lowest tables, and keeps each until a flush covers it ([`Model::access`]). It evicts nothing:
+//! - A CPU is a thread of the model ([`Model::spawn`]). Its TLB caches translations and upper
+//!   entries, and keeps each until a flush covers it ([`Model::access`]). It evicts nothing:
 //!   what was cached stays as harmful as it can be.
 //! - A flush of another CPU waits for its access under way, and drops its cached entries: the IPI
 //!   and its answer are one step, a lock of that TLB.
@@ -108,7 +108,7 @@ impl<T> ModelThread<T> {
     /// Waits for its end.
     ///
     /// # Errors
-    /// What it has panicked with.
+    /// The message of its panic.
     pub fn join(self) -> std::thread::Result<T> {
         self.0.join().map(OneThread::get)
     }

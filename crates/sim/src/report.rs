@@ -34,7 +34,7 @@ pub enum Violation {
     },
     /// I3, in the caches: a CPU holds an upper-level entry that leads to another table than the
     /// page tables do, after it should have been flushed.
-    WayNotFlushed {
+    UpperNotFlushed {
         /// The first address that the entry covers.
         start: VirtAddr,
         /// The level of the table that it leads to.
@@ -67,7 +67,7 @@ pub enum Violation {
         becomes: Owner,
         /// The CPU.
         by: CpuId,
-        /// The way by which the CPU can reach it.
+        /// The path by which the CPU can reach it.
         how: &'static str,
     },
     /// I5: a CPU began to use a tag for other tables, and kept its old cached entries.
@@ -140,7 +140,7 @@ pub enum Violation {
     },
     /// A store lost an accessed or dirty bit that hardware had set since the CPU last read the
     /// entry.
-    LostMark {
+    LostAccessedDirty {
         /// The table.
         table: Frame,
         /// The index of the entry.
@@ -187,7 +187,7 @@ pub enum Violation {
     },
     /// Hardware has set an accessed or a dirty bit in an entry of a group. It may set it in any of
     /// the group's entries.
-    GroupMarked {
+    GroupAccessedDirty {
         /// The table.
         table: Frame,
         /// The index of the entry.
@@ -310,7 +310,7 @@ impl fmt::Display for Violation {
                     None => write!(f, "the page tables allow less"),
                 }
             }
-            Violation::WayNotFlushed { start, level, by, table, now } => {
+            Violation::UpperNotFlushed { start, level, by, table, now } => {
                 write!(
                     f,
                     "not flushed (I3): the upper-level entry for {start} that {by} has cached \
@@ -371,7 +371,7 @@ impl fmt::Display for Violation {
                 "not flushed (I5): the TLB of {by} translates {page} by a page of {held:?}, the \
                  page tables have one of {now:?}"
             ),
-            Violation::LostMark { table, index, bits } => write!(
+            Violation::LostAccessedDirty { table, index, bits } => write!(
                 f,
                 "accessed or dirty bit lost: a store to entry {index} of table {table} cleared \
                  bits {bits:#x}, set since this CPU last read it; use a swap or a \
@@ -398,11 +398,11 @@ impl fmt::Display for Violation {
                 "uneven group: entry {index} of table {table} is {entry:#x}, and entry {other} of \
                  its group is {value:#x}; change all entries of a group, or part it first"
             ),
-            Violation::GroupMarked { table, index, entry, marked } => write!(
+            Violation::GroupAccessedDirty { table, index, entry, marked } => write!(
                 f,
-                "marks in a group: hardware changes entry {index} of table {table} from {entry:#x} \
-                 to {marked:#x}, and could change any other of its group; make groups of pages \
-                 whose marks are set"
+                "accessed and dirty bits in a group: hardware changes entry {index} of table \
+                 {table} from {entry:#x} to {marked:#x}, and could change any other of its group; \
+                 make groups of pages whose bits are set"
             ),
             Violation::ReusedEarly { range, by, page, frame } => write!(
                 f,

@@ -21,11 +21,11 @@ const MOST: usize = 32;
 
 /// By frame: the entries that may lead to it; empty if they were too many.
 #[derive(Default)]
-pub(crate) struct Places(BTreeMap<Frame, Vec<(Frame, usize)>>);
+pub(crate) struct ReverseMap(BTreeMap<Frame, Vec<(Frame, usize)>>);
 
 impl Sim {
     /// Called before code changes an entry.
-    pub(crate) fn remember_place(&self, table: Frame, index: usize, op: EntryOp) {
+    pub(crate) fn note_mapping(&self, table: Frame, index: usize, op: EntryOp) {
         if !self.0.config.checks.frames {
             return;
         }
@@ -42,7 +42,7 @@ impl Sim {
             EntryOp::Or(mask) => word() | mask,
         };
         let place = (table, index);
-        let places = &mut locked(&self.0.places).0;
+        let places = &mut locked(&self.0.reverse_map).0;
         for frame in
             format.targets(value, index).filter(|frame| self.0.arena.index(*frame).is_some())
         {
@@ -58,7 +58,7 @@ impl Sim {
     /// Whether an entry may lead into a block of frames.
     pub(crate) fn may_be_mapped(&self, frame: Frame, order: u8) -> bool {
         let (first, format) = (frame.number(), self.format());
-        let places = &locked(&self.0.places).0;
+        let places = &locked(&self.0.reverse_map).0;
         let leads = |frame: Option<Frame>, large: bool| {
             let Some((frame, places)) = frame.and_then(|frame| places.get_key_value(&frame)) else {
                 return false;
@@ -79,8 +79,8 @@ impl Sim {
     }
 
     /// Called when a block of frames is freed.
-    pub(crate) fn forget_places(&self, frame: Frame, order: u8) {
-        let places = &mut locked(&self.0.places).0;
+    pub(crate) fn forget_mappings(&self, frame: Frame, order: u8) {
+        let places = &mut locked(&self.0.reverse_map).0;
         let frames = frame.number()..frame.number() + (1 << order);
         frames.filter_map(Frame::new).for_each(|frame| drop(places.remove(&frame)));
     }

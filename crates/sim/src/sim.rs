@@ -20,19 +20,19 @@
 //! up to the driver, which returns the violation. Steps of an unwinding CPU do nothing, so
 //! destructors run through.
 
-use crate::accessed_dirty::Marks;
+use crate::accessed_dirty::SetByHardware;
 use crate::alloc_failure::Failing;
 use crate::arena::Arena;
-use crate::cached_absent::Unseen;
+use crate::cached_absent::CachedAbsent;
 use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
 use crate::cpu::{Cpu, Handler};
 use crate::current_cpu;
-use crate::events::{Log, Stamped, What};
+use crate::events::{EventKind, Log, Stamped};
 use crate::format::Format;
 use crate::grace::Grace;
 use crate::report::{Report, Violation};
-use crate::reverse_map::Places;
+use crate::reverse_map::ReverseMap;
 use crate::stats::SimStats;
 use ::grace::quiescent::{CpuSlot, Shared};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
@@ -58,9 +58,9 @@ pub(crate) struct Inner {
     pub(crate) grace: Shared,
     pub(crate) graces: Vec<CpuSlot>,
     pub(crate) constructed: Mutex<Constructed>,
-    pub(crate) marks: Mutex<Marks>,
-    pub(crate) unseen: Mutex<Unseen>,
-    pub(crate) places: Mutex<Places>,
+    pub(crate) accessed_dirty: Mutex<SetByHardware>,
+    pub(crate) absent: Mutex<CachedAbsent>,
+    pub(crate) reverse_map: Mutex<ReverseMap>,
     tick: OnceLock<Box<Tick>>,
     pub(crate) failing: Failing,
     halted: AtomicBool,
@@ -123,9 +123,9 @@ impl Sim {
             grace: Shared::new(),
             graces: cpus.iter().map(|_| CpuSlot::new()).collect(),
             constructed: Mutex::default(),
-            marks: Mutex::default(),
-            unseen: Mutex::default(),
-            places: Mutex::default(),
+            accessed_dirty: Mutex::default(),
+            absent: Mutex::default(),
+            reverse_map: Mutex::default(),
             tick: OnceLock::new(),
             failing: Failing::default(),
             halted: AtomicBool::new(false),
@@ -307,7 +307,7 @@ impl Sim {
     /// Adds a note to the log of events, for reports.
     pub fn note(&self, text: impl Into<String>) {
         if let Some(cpu) = self.cpu_if_any() {
-            self.0.log.note(cpu.id, || What::Note(text.into()));
+            self.0.log.note(cpu.id, || EventKind::Note(text.into()));
         }
     }
 

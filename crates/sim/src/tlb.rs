@@ -58,13 +58,13 @@ impl Translation {
 /// A TLB of limited size: sets of several ways, by page number.
 pub(crate) struct Tlb {
     ways: usize,
-    sets: Vec<Set>,
+    sets: Vec<TlbSet>,
     /// The number of translations of each size that it holds; a lookup skips sizes with none.
     sizes: [usize; SIZES],
 }
 
 #[derive(Clone, Default)]
-struct Set {
+struct TlbSet {
     places: Vec<Translation>,
     next: usize,
 }
@@ -76,7 +76,7 @@ const SIZES: usize = PageSize::Size1G as usize + 1;
 impl Tlb {
     pub(crate) fn new(entries: usize) -> Tlb {
         let ways = entries.min(WAYS);
-        Tlb { ways, sets: vec![Set::default(); (entries / ways).max(1)], sizes: [0; SIZES] }
+        Tlb { ways, sets: vec![TlbSet::default(); (entries / ways).max(1)], sizes: [0; SIZES] }
     }
 
     fn set(&self, at: VirtAddr, size: PageSize) -> usize {

@@ -1,7 +1,7 @@
 //! The machine as the code under test sees it: the traits of the crate `machine`.
 
 use crate::current_cpu;
-use crate::events::{What, change};
+use crate::events::{EventKind, change};
 use crate::format::Want;
 use crate::sim::{Sim, locked};
 use machine::{
@@ -100,7 +100,7 @@ impl Checker for Sim {
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let cpu = self.cpu();
         self.instruction(cpu);
-        self.note_if(cpu, || What::Reused(range));
+        self.note_if(cpu, || EventKind::Reused(range));
         self.check_reused(space, range);
     }
 
@@ -108,7 +108,7 @@ impl Checker for Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         self.known(asid);
-        self.note_if(cpu, || What::TagTaken(asid));
+        self.note_if(cpu, || EventKind::TagTaken(asid));
         self.take_tag(asid);
     }
 
@@ -141,7 +141,7 @@ unsafe impl Tlb for Sim {
         self.instruction(cpu);
         cpu.stats.published.add(1);
         self.publish(cpu, space, range);
-        self.note_if(cpu, || What::Published(space, range));
+        self.note_if(cpu, || EventKind::Published(space, range));
     }
 
     fn interrupts(&self) -> bool {
@@ -164,7 +164,7 @@ unsafe impl Tlb for Sim {
         }
         self.check_not_void(cpu, root, asid, keep);
         self.check_kept(cpu, root, asid);
-        self.note_if(cpu, || What::Activate(root, asid));
+        self.note_if(cpu, || EventKind::Activate(root, asid));
         let now = self.0.log.now();
         self.check_table(root, self.0.config.levels - 1, VirtAddr::new(0), now, false);
         if self.0.config.speculation != 0 {
@@ -318,10 +318,10 @@ impl Sim {
         self.instruction(cpu);
         if let SharedAccess::Entry { table, index, op } = access {
             self.check_entry(cpu, table);
-            self.check_marks(cpu, table, index, op);
+            self.check_accessed_dirty(cpu, table, index, op);
             self.check_breaks(table, index, op);
             self.note_valid(table, index, op);
-            self.remember_place(table, index, op);
+            self.note_mapping(table, index, op);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);
             }

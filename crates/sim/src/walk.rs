@@ -12,14 +12,14 @@
 //!   spurious, but does not repeat. The manual promises that (Intel SDM 3A, 4.10.4.1: a page fault
 //!   invalidates the entries for its address, so it recurs only if the tables in memory cause it).
 //! - This hides no missing flush from the checks. A table that is given up while a cached entry
-//!   leads there is detected at that moment, and [`Sim::check_ways_flushed`] reads the caches. With
-//!   [`Config::faults_drop`](crate::Config::faults_drop) off, the machine does not make that
+//!   leads there is detected at that moment, and [`Sim::check_upper_flushed`] reads the caches.
+//!   With [`Config::faults_drop`](crate::Config::faults_drop) off, the machine does not make that
 //!   promise.
 //! - No interrupt is taken within a walk, since a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;
-use crate::events::What;
+use crate::events::EventKind;
 use crate::format::{Entry, Rights, Want};
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -124,7 +124,7 @@ impl Sim {
         self.check_sizes(cpu, &new);
         self.fill_group(cpu, &new);
         locked(&cpu.state).tlb.insert(new);
-        self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
+        self.note_if(cpu, || EventKind::Fill(new.page, new.size, new.frame));
     }
 
     /// Sometimes caches a page without an access to it: the neighbour of an accessed page, or, when
@@ -231,7 +231,7 @@ impl Sim {
             if is_page && !format.narrow(rights, entry, &found).allow(want) {
                 return Err(FaultKind::Protection);
             }
-            let marked = format.marked(entry, &found, want.write);
+            let marked = format.with_accessed_dirty(entry, &found, want.write);
             // AcqRel, Relaxed: atomic with the read, so no change by software is lost. If it fails,
             // the entry is read again.
             let same = marked == entry
@@ -243,7 +243,7 @@ impl Sim {
                     self.check_group((table, index), entry, marked);
                 }
                 if is_page && marked != entry {
-                    self.marked(table, index, entry, marked);
+                    self.note_accessed_dirty(table, index, entry, marked);
                 }
                 return Ok((marked, found));
             }

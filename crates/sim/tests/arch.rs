@@ -9,8 +9,8 @@ use sim::{Arch, Config, Sim, Want};
 
 const AT: u64 = 0x12_3456_7000;
 
-/// Tables with one way, to the entry for `AT` at a level, on a machine of one CPU.
-struct Way {
+/// One table of each level, for the address `AT`, on a machine of one CPU.
+struct TablePath {
     sim: Sim,
     tables: Vec<Frame>,
     link: fn(u64) -> u64,
@@ -25,8 +25,8 @@ fn granule(arch: Arch) -> u32 {
     }
 }
 
-impl Way {
-    fn new(arch: Arch, levels: u8, link: fn(u64) -> u64) -> Way {
+impl TablePath {
+    fn new(arch: Arch, levels: u8, link: fn(u64) -> u64) -> TablePath {
         let sim = Sim::new(Config { cpus: 1, frames: 256, arch, levels, ..Config::default() });
         let sim = sim.unwrap();
         let order = (granule(arch) - 12) as u8;
@@ -38,7 +38,7 @@ impl Way {
             };
             (0..levels).map(table).collect()
         });
-        Way { sim, tables, link }
+        TablePath { sim, tables, link }
     }
 
     fn slot(&self, level: usize) -> Entry<'_, Sim> {
@@ -49,8 +49,8 @@ impl Way {
         entries.unwrap().get(index as usize).unwrap()
     }
 
-    /// Stores an entry at a level, and the way to it, and makes an access. Returns the frame number
-    /// or the fault, and the entry after it.
+    /// Stores an entry at a level, and those that lead to it, and makes an access. Returns the
+    /// frame number or the fault, and the entry after it.
     fn access(&self, level: usize, entry: u64, want: Want) -> (Result<u64, FaultKind>, u64) {
         let top = self.tables.len() - 1;
         // Break before make.
@@ -81,11 +81,11 @@ const USER: Want = Want { user: true, ..READ };
 /// Entries of one level, the access, its result, and the entry after it.
 type Row = (usize, u64, Want, Result<u64, FaultKind>, u64);
 
-fn rows(way: &Way, rows: &[Row]) {
-    way.sim.on_cpu(0, || {
+fn rows(path: &TablePath, rows: &[Row]) {
+    path.sim.on_cpu(0, || {
         for &(level, entry, want, found, after) in rows {
             assert_eq!(
-                way.access(level, entry, want),
+                path.access(level, entry, want),
                 (found, after),
                 "{level} {entry:#x} {want:?}"
             );
@@ -99,10 +99,10 @@ const BAD: Result<u64, FaultKind> = Err(FaultKind::Malformed);
 #[test]
 fn riscv() {
     for levels in 3..=5 {
-        let way = Way::new(Arch::RiscV, levels, |frame| frame << 10 | 1);
+        let path = TablePath::new(Arch::RiscV, levels, |frame| frame << 10 | 1);
         let page = 0x8_0000 << 10;
         rows(
-            &way,
+            &path,
             &[
                 // V, R: accessed by a read. With W, a store sets D, too.
                 (0, page | 0x3, READ, Ok(0x8_0000), page | 0x43),
@@ -132,10 +132,10 @@ fn riscv() {
 
 #[test]
 fn ept() {
-    let way = Way::new(Arch::Ept, 4, |frame| frame << 12 | 0x107);
+    let path = TablePath::new(Arch::Ept, 4, |frame| frame << 12 | 0x107);
     let page = 0x8_0000 << 12;
     rows(
-        &way,
+        &path,
         &[
             // R, write-back; accessed is bit 8, dirty bit 9.
             (0, page | 0x31, READ, Ok(0x8_0000), page | 0x131),
@@ -159,10 +159,10 @@ fn ept() {
 
 #[test]
 fn npt() {
-    let way = Way::new(Arch::Npt, 5, |frame| frame << 12 | 0x27);
+    let path = TablePath::new(Arch::Npt, 5, |frame| frame << 12 | 0x27);
     let page = 0x8_0000 << 12;
     rows(
-        &way,
+        &path,
         &[
             (0, page | 0x5, READ, Ok(0x8_0000), page | 0x25),
             (0, page | 0x7, STORE, Ok(0x8_0000), page | 0x67),
@@ -204,13 +204,13 @@ fn a_second_stage_flushes_spaces() {
 #[test]
 fn aarch64() {
     for levels in 4..=5 {
-        let way = Way::new(Arch::Aarch64, levels, |frame| frame << 12 | 3);
+        let path = TablePath::new(Arch::Aarch64, levels, |frame| frame << 12 | 3);
         let page = 0x8_0000 << 12;
         let (clean, dbm, uxn, pxn) = (1 << 7, 1 << 51, 1 << 54, 1 << 53);
         // A page, not global: AF is bit 10.
         let plain = page | 0x803;
         rows(
-            &way,
+            &path,
             &[
                 (0, plain | clean, READ, Ok(0x8_0000), plain | clean | 0x400),
                 (0, plain | clean, STORE, NOT, plain | clean),
@@ -228,7 +228,7 @@ fn aarch64() {
             ],
         );
         // APTable\[1\]: no write below.
-        let shared = Way { link: |frame| 1 << 62 | frame << 12 | 3, ..way };
+        let shared = TablePath { link: |frame| 1 << 62 | frame << 12 | 3, ..path };
         rows(&shared, &[(0, plain | dbm, STORE, NOT, plain | dbm)]);
     }
 }
@@ -243,9 +243,9 @@ fn aarch64_granules() {
     let block = 0x8_0000 << 12 | 0x801;
     for (arch, levels) in [(Arch::Aarch64G16, 3), (Arch::Aarch64G16, 4), (Arch::Aarch64G16Lpa2, 4)]
     {
-        let way = Way::new(arch, levels, |frame| frame << 12 | 3);
+        let path = TablePath::new(arch, levels, |frame| frame << 12 | 3);
         rows(
-            &way,
+            &path,
             &[
                 (0, page, READ, Ok(in_page(14)), page | used),
                 // Bits 12 and 13 must be clear.
@@ -258,13 +258,13 @@ fn aarch64_granules() {
                 (2, 0x801, READ, BAD, 0x801),
             ],
         );
-        let astray = Way { link: |frame| (frame | 1) << 12 | 3, ..way };
+        let astray = TablePath { link: |frame| (frame | 1) << 12 | 3, ..path };
         rows(&astray, &[(0, page, READ, BAD, page)]);
     }
     for arch in [Arch::Aarch64G64, Arch::Aarch64G64Lpa] {
-        let way = Way::new(arch, 3, |frame| frame << 12 | 3);
+        let path = TablePath::new(arch, 3, |frame| frame << 12 | 3);
         rows(
-            &way,
+            &path,
             &[
                 (0, page, READ, Ok(in_page(16)), page | used),
                 (1, block, READ, Ok(in_large(29)), block | used),
@@ -272,27 +272,27 @@ fn aarch64_granules() {
             ],
         );
     }
-    let way = Way::new(Arch::Aarch64G64, 3, |frame| frame << 12 | 3);
-    rows(&way, &[(0, page | 8 << 12, READ, BAD, page | 8 << 12)]);
+    let path = TablePath::new(Arch::Aarch64G64, 3, |frame| frame << 12 | 3);
+    rows(&path, &[(0, page | 8 << 12, READ, BAD, page | 8 << 12)]);
     // FEAT_LPA: bits 48 to 51 of the address. FEAT_LPA2: 48 and 49 in place, 50 and 51 in bits 8,
     // 9.
-    let way = Way::new(Arch::Aarch64G64Lpa, 3, |frame| frame << 12 | 3);
-    rows(&way, &[(0, page | 9 << 12, READ, Ok(in_page(16) | 9 << 36), page | 9 << 12 | used)]);
-    let way = Way::new(Arch::Aarch64G16Lpa2, 4, |frame| frame << 12 | 3);
+    let path = TablePath::new(Arch::Aarch64G64Lpa, 3, |frame| frame << 12 | 3);
+    rows(&path, &[(0, page | 9 << 12, READ, Ok(in_page(16) | 9 << 36), page | 9 << 12 | used)]);
+    let path = TablePath::new(Arch::Aarch64G16Lpa2, 4, |frame| frame << 12 | 3);
     let high = page | 1 << 49 | 1 << 8;
-    rows(&way, &[(0, high, READ, Ok(in_page(14) | 6 << 36), high | used)]);
+    rows(&path, &[(0, high, READ, Ok(in_page(14) | 6 << 36), high | used)]);
 }
 
 /// The addresses that hardware translates: those of the base registers' two halves.
 #[test]
 fn aarch64_halves() {
     let canonical = |arch, levels, half: u32| {
-        let way = Way::new(arch, levels, |frame| frame << 12 | 3);
+        let path = TablePath::new(arch, levels, |frame| frame << 12 | 3);
         let fault = |at: u64| {
-            let found = way.sim.on_cpu(0, || way.sim.translate(VirtAddr::new(at), READ));
+            let found = path.sim.on_cpu(0, || path.sim.translate(VirtAddr::new(at), READ));
             found.map_err(|fault| fault.kind).unwrap_err()
         };
-        let absent = way.sim.on_cpu(0, || way.access(0, 0, READ).0);
+        let absent = path.sim.on_cpu(0, || path.access(0, 0, READ).0);
         assert_eq!(absent, Err(FaultKind::NotPresent));
         assert_eq!(fault((1 << half) - 4096), FaultKind::NotPresent);
         assert_eq!(fault(1 << half), FaultKind::NotCanonical);
@@ -310,11 +310,11 @@ fn aarch64_halves() {
 
 #[test]
 fn aarch64_stage_2() {
-    let way = Way::new(Arch::Aarch64Stage2, 4, |frame| frame << 12 | 3);
+    let path = TablePath::new(Arch::Aarch64Stage2, 4, |frame| frame << 12 | 3);
     let page = 0x8_0000 << 12 | 0x43f;
     let dbm = 1 << 51;
     rows(
-        &way,
+        &path,
         &[
             (0, page | 0x40, USER, Ok(0x8_0000), page | 0x40),
             (0, page | 0x40, STORE, NOT, page | 0x40),
@@ -331,14 +331,14 @@ fn break_before_make() {
     let page = |frame: u64, bits: u64| frame << 12 | 0xc43 | bits;
     let (old, read_only, device) = (page(0x8_0000, 0), 1 << 7, 1 << 2);
     let replaced = |old: u64, steps: &[(u64, bool)]| {
-        let way = Way::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
+        let path = TablePath::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
         let run = || {
-            way.sim.on_cpu(0, || {
-                assert!(way.access(0, old, READ).0.is_ok());
+            path.sim.on_cpu(0, || {
+                assert!(path.access(0, old, READ).0.is_ok());
                 for &(value, flush) in steps {
-                    way.slot(0).store(value);
+                    path.slot(0).store(value);
                     if flush {
-                        way.sim.flush(Flush::Space(Asid(1)));
+                        path.sim.flush(Flush::Space(Asid(1)));
                     }
                 }
             });
@@ -362,20 +362,20 @@ fn break_before_make() {
 #[test]
 fn tables_are_replaced() {
     let replaced = |used: bool, copied: bool| {
-        let way = Way::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
+        let path = TablePath::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
         let run = || {
-            way.sim.on_cpu(0, || {
+            path.sim.on_cpu(0, || {
                 let page = 0x8_0000 << 12 | 0xc43;
-                assert!(way.access(0, page, READ).0.is_ok());
-                let other = table(&way.sim, 0);
+                assert!(path.access(0, page, READ).0.is_ok());
+                let other = table(&path.sim, 0);
                 let index = (AT >> 12) as usize & 511;
                 let page = if copied { page } else { page + 0x1000 };
                 // SAFETY: a table.
-                unsafe { way.sim.entry(other, index) }.unwrap().store(page);
+                unsafe { path.sim.entry(other, index) }.unwrap().store(page);
                 if !used {
-                    way.sim.flush(Flush::All);
+                    path.sim.flush(Flush::All);
                 }
-                way.slot(1).store(other.number() << 12 | 3);
+                path.slot(1).store(other.number() << 12 | 3);
             });
         };
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()

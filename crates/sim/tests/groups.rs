@@ -9,8 +9,8 @@ use sim::{Arch, Checks, Config, Sim, Violation, Want};
 const READ: Want = Want { write: false, user: false, execute: false };
 const WRITE: Want = Want { write: true, ..READ };
 
-/// Tables of one way, to the lowest table, whose entries are changed by hand.
-struct Way {
+/// One table of each level, the lowest one changed by hand.
+struct TablePath {
     sim: Sim,
     root: Frame,
     /// The table whose entry leads to the lowest one.
@@ -34,9 +34,9 @@ fn single(arch: Arch, index: u64) -> u64 {
     }
 }
 
-impl Way {
+impl TablePath {
     /// Called as a CPU.
-    fn new(sim: &Sim) -> Way {
+    fn new(sim: &Sim) -> TablePath {
         let config = sim.config();
         let tables: Vec<Frame> =
             (0..config.levels).map(|level| common::table(sim, level)).collect();
@@ -53,7 +53,7 @@ impl Way {
         let (root, above, lowest) = (tables[tables.len() - 1], tables[1], tables[0]);
         // SAFETY: the test needs no mapping.
         unsafe { sim.activate(root, Asid(1), false) };
-        Way { sim: sim.clone(), root, above, lowest }
+        TablePath { sim: sim.clone(), root, above, lowest }
     }
 
     fn slot(&self, index: u64) -> Entry<'_, Sim> {
@@ -75,7 +75,7 @@ impl Way {
 }
 
 /// Runs a program on the only CPU, and returns what the machine has reported.
-fn alone(arch: Arch, program: impl FnOnce(&Way) + Send) -> Option<Violation> {
+fn alone(arch: Arch, program: impl FnOnce(&TablePath) + Send) -> Option<Violation> {
     alone_with(arch, Config::default().upper_entries, program)
 }
 
@@ -83,11 +83,11 @@ fn alone(arch: Arch, program: impl FnOnce(&Way) + Send) -> Option<Violation> {
 fn alone_with(
     arch: Arch,
     upper_entries: usize,
-    program: impl FnOnce(&Way) + Send,
+    program: impl FnOnce(&TablePath) + Send,
 ) -> Option<Violation> {
     let checks = Checks::ALL;
     let config = Config { cpus: 1, frames: 64, arch, checks, upper_entries, ..Config::default() };
-    common::alone_with(config, |sim| program(&Way::new(sim)))
+    common::alone_with(config, |sim| program(&TablePath::new(sim)))
 }
 
 const BOTH: [Arch; 2] = [Arch::Aarch64, Arch::RiscVNapot];
@@ -95,20 +95,20 @@ const BOTH: [Arch; 2] = [Arch::Aarch64, Arch::RiscVNapot];
 #[test]
 fn a_walk_caches_the_group() {
     for arch in BOTH {
-        let found = alone(arch, |way| {
-            way.fill(16..32);
-            let walks = || way.sim.stats().walks;
+        let found = alone(arch, |path| {
+            path.fill(16..32);
+            let walks = || path.sim.stats().walks;
             for page in [20, 16, 31, 25] {
-                assert_eq!(way.touch(page, WRITE), Ok(0x8_0000 + page));
+                assert_eq!(path.touch(page, WRITE), Ok(0x8_0000 + page));
             }
             assert_eq!(walks(), 1);
-            // A flush of one page drops its translation. What else goes with it, is up to hardware.
-            way.sim.flush(pages(Some(Asid(1)), range(20 << 12, 4096), false));
-            assert_eq!(way.touch(20, READ), Ok(0x8_0014));
+            // A flush of one page drops its translation. Hardware may drop others with it.
+            path.sim.flush(pages(Some(Asid(1)), range(20 << 12, 4096), false));
+            assert_eq!(path.touch(20, READ), Ok(0x8_0014));
             assert_eq!(walks(), 2);
             // The neighbours are not of the group.
-            assert_eq!(way.touch(15, READ), Err(FaultKind::NotPresent));
-            assert_eq!(way.touch(32, READ), Err(FaultKind::NotPresent));
+            assert_eq!(path.touch(15, READ), Err(FaultKind::NotPresent));
+            assert_eq!(path.touch(32, READ), Err(FaultKind::NotPresent));
         });
         assert_eq!(found, None, "{arch:?}");
     }
@@ -118,11 +118,11 @@ fn a_walk_caches_the_group() {
 #[test]
 fn a_group_may_be_filled_and_cleared() {
     for arch in BOTH {
-        let found = alone(arch, |way| {
-            way.fill(16..24);
-            assert_eq!(way.touch(16, READ), Ok(0x8_0010));
-            way.fill(24..32);
-            assert_eq!(way.touch(30, READ), Ok(0x8_001e));
+        let found = alone(arch, |path| {
+            path.fill(16..24);
+            assert_eq!(path.touch(16, READ), Ok(0x8_0010));
+            path.fill(24..32);
+            assert_eq!(path.touch(30, READ), Ok(0x8_001e));
         });
         assert_eq!(found, None, "{arch:?}");
     }
@@ -139,12 +139,12 @@ fn uneven_groups_are_reported() {
             single(arch, 21) | (entry(arch, 0) & 1 << 52),
             entry(arch, 18) | read_only | executable,
         ] {
-            let found = alone(arch, |way| {
-                way.fill(16..32);
-                way.slot(18).store(0);
-                way.sim.flush(Flush::All);
-                way.slot(18).store(odd);
-                let _ = way.touch(20, READ);
+            let found = alone(arch, |path| {
+                path.fill(16..32);
+                path.slot(18).store(0);
+                path.sim.flush(Flush::All);
+                path.slot(18).store(odd);
+                let _ = path.touch(20, READ);
             });
             let is = matches!(found, Some(Violation::GroupUneven { index: 20, other: 18, .. }));
             assert!(is, "{arch:?}, {odd:#x}: {found:?}");
@@ -156,13 +156,13 @@ fn uneven_groups_are_reported() {
 #[test]
 fn the_right_to_write_may_go_one_by_one() {
     for arch in BOTH {
-        let found = alone(arch, |way| {
-            way.fill(16..32);
+        let found = alone(arch, |path| {
+            path.fill(16..32);
             let (set, clear) = if arch == Arch::Aarch64 { (1 << 7, 0) } else { (0, 1 << 2) };
             for page in 16..20 {
-                way.slot(page).store((entry(arch, page) | set) & !clear);
+                path.slot(page).store((entry(arch, page) | set) & !clear);
             }
-            assert_eq!(way.touch(17, READ), Ok(0x8_0011));
+            assert_eq!(path.touch(17, READ), Ok(0x8_0011));
         });
         assert_eq!(found, None, "{arch:?}");
     }
@@ -172,11 +172,14 @@ fn the_right_to_write_may_go_one_by_one() {
 fn marks_in_a_group_are_reported() {
     for arch in BOTH {
         let accessed = if arch == Arch::Aarch64 { 1 << 10 } else { 1 << 6 };
-        let found = alone(arch, |way| {
-            (16..32).for_each(|page| way.slot(page).store(entry(arch, page) & !accessed));
-            let _ = way.touch(20, READ);
+        let found = alone(arch, |path| {
+            (16..32).for_each(|page| path.slot(page).store(entry(arch, page) & !accessed));
+            let _ = path.touch(20, READ);
         });
-        assert!(matches!(found, Some(Violation::GroupMarked { index: 20, .. })), "{found:?}");
+        assert!(
+            matches!(found, Some(Violation::GroupAccessedDirty { index: 20, .. })),
+            "{found:?}"
+        );
     }
 }
 
@@ -186,17 +189,17 @@ fn groups_come_and_go_by_break_before_make() {
     for from_group in [false, true] {
         let old = if from_group { entry } else { single };
         let new = if from_group { single } else { entry };
-        let found = alone(Arch::Aarch64, |way| {
-            way.slot(20).store(old(Arch::Aarch64, 20));
-            way.slot(20).store(new(Arch::Aarch64, 20));
+        let found = alone(Arch::Aarch64, |path| {
+            path.slot(20).store(old(Arch::Aarch64, 20));
+            path.slot(20).store(new(Arch::Aarch64, 20));
         });
         assert!(matches!(found, Some(Violation::NotBroken { index: 20, by: None, .. })));
         // It was cached by the walk of another entry, or of its own.
-        let found = alone(Arch::Aarch64, |way| {
-            (16..32).for_each(|page| way.slot(page).store(old(Arch::Aarch64, page)));
-            way.touch(if from_group { 17 } else { 20 }, READ).unwrap();
-            way.slot(20).store(0);
-            way.slot(20).store(new(Arch::Aarch64, 20));
+        let found = alone(Arch::Aarch64, |path| {
+            (16..32).for_each(|page| path.slot(page).store(old(Arch::Aarch64, page)));
+            path.touch(if from_group { 17 } else { 20 }, READ).unwrap();
+            path.slot(20).store(0);
+            path.slot(20).store(new(Arch::Aarch64, 20));
         });
         assert!(matches!(found, Some(Violation::NotBroken { index: 20, by: Some(_), .. })));
     }
@@ -206,14 +209,14 @@ fn groups_come_and_go_by_break_before_make() {
 #[test]
 fn a_part_of_a_group_that_is_unmapped_is_found() {
     for arch in BOTH {
-        let found = alone(arch, |way| {
-            way.fill(16..32);
-            way.touch(20, READ).unwrap();
-            way.slot(20).store(0);
-            way.sim.flush(Flush::All);
+        let found = alone(arch, |path| {
+            path.fill(16..32);
+            path.touch(20, READ).unwrap();
+            path.slot(20).store(0);
+            path.sim.flush(Flush::All);
             // Without a mark, the group would have been parted first.
-            way.touch(21, READ).unwrap();
-            way.sim.check_flushed(way.root, Some(Asid(1)), range(20 << 12, 4096));
+            path.touch(21, READ).unwrap();
+            path.sim.check_flushed(path.root, Some(Asid(1)), range(20 << 12, 4096));
         });
         assert!(matches!(found, Some(Violation::NotFlushed { .. })), "{arch:?}: {found:?}");
     }
@@ -226,33 +229,33 @@ fn svnapot_is_an_extension() {
         (Arch::RiscV, entry(Arch::RiscVNapot, 16)),
         (Arch::RiscVNapot, entry(Arch::RiscVNapot, 16) ^ 12 << 10),
     ] {
-        let found = alone(arch, |way| {
-            way.slot(16).store(entry);
-            assert_eq!(way.touch(16, READ), Err(FaultKind::Malformed));
+        let found = alone(arch, |path| {
+            path.slot(16).store(entry);
+            assert_eq!(path.touch(16, READ), Err(FaultKind::Malformed));
         });
         assert_eq!(found, None);
     }
 }
 
-/// A table whose pages are a group is replaced by one with single pages, or the other way round.
+/// A table whose pages are a group is replaced by one with single pages, or vice versa.
 #[test]
 fn groups_come_and_go_with_tables_by_break_before_make() {
     let arch = Arch::Aarch64;
     for (before, after) in [(true, false), (false, true), (true, true)] {
         let of = |group| if group { entry } else { single };
-        // With the way cached, too, and with the pages alone.
+        // With upper-level entries cached, too, and with the pages alone.
         for upper_entries in [8, 0] {
-            let found = alone_with(arch, upper_entries, |way| {
-                (16..32).for_each(|page| way.slot(page).store(of(before)(arch, page)));
-                way.touch(20, READ).unwrap();
-                let other = common::table(&way.sim, 0);
+            let found = alone_with(arch, upper_entries, |path| {
+                (16..32).for_each(|page| path.slot(page).store(of(before)(arch, page)));
+                path.touch(20, READ).unwrap();
+                let other = common::table(&path.sim, 0);
                 for page in 16..32 {
                     // SAFETY: a table.
-                    let slot = unsafe { way.sim.entry(other, page as usize) }.unwrap();
+                    let slot = unsafe { path.sim.entry(other, page as usize) }.unwrap();
                     slot.store(of(after)(arch, page));
                 }
                 // SAFETY: a table.
-                let link = unsafe { way.sim.entry(way.above, 0) }.unwrap();
+                let link = unsafe { path.sim.entry(path.above, 0) }.unwrap();
                 link.store(other.number() << 12 | 3);
             });
             let is = matches!(found, Some(Violation::NotBroken { index: 0, .. }));

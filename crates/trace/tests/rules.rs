@@ -3,14 +3,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-use std::{
-    ffi::OsStr,
-    fs,
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use trace::{
     live::{self, Exit, Options},
@@ -22,6 +15,8 @@ use trace::{
 
 #[path = "common/needs.rs"]
 mod needs;
+#[path = "common/programs.rs"]
+mod programs;
 
 const RULES: [&str; 17] = [
     "hugezero",
@@ -43,24 +38,8 @@ const RULES: [&str; 17] = [
     "keys",
 ];
 
-/// An empty folder for this test, on a disk.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("rules-{}-{name}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 fn compile(name: &str) -> PathBuf {
-    let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: only the numbers must differ.
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let program = folder(&format!("program-{number}")).join(name);
-    let mut compiler = Command::new("cc");
-    let done = compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
-    assert!(done.expect("a C compiler").success());
-    program
+    programs::compile(name, &["-pthread"]).expect("it compiles")
 }
 
 /// Rules differ between kernels. On this one they are known.
@@ -98,7 +77,7 @@ fn a_ring_of_operations_makes_a_difference_uncertain() {
     let command = [program.to_str().unwrap()];
     let exit = live::run(Options::default(), &command, &mut session).unwrap();
     let seen = session.finish().unwrap();
-    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    fs::remove_file(program).unwrap();
     if !needs::has("io_uring", exit != Exit::Code(77), None) {
         return;
     }
@@ -116,11 +95,13 @@ fn a_path_that_is_no_utf_8() {
         return;
     }
     let program = compile("odd");
-    let path = program.with_file_name(OsStr::from_bytes(b"od\xffd \xe2\x82"));
+    let folder = programs::scratch("odd-paths");
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join(OsStr::from_bytes(b"od\xffd \xe2\x82"));
     fs::rename(&program, &path).unwrap();
     let recorded = agrees("a path", &[path.as_os_str(), "1".as_ref(), "20".as_ref()]);
     assert!(recorded.contains("/od\\377d \\342\\202\n"), "{recorded}");
-    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -130,11 +111,12 @@ fn each_rule_holds_live_and_replayed() {
     }
     let program = compile("rules");
     for rule in RULES {
-        let scratch = folder(rule);
+        let scratch = programs::scratch(rule);
+        fs::create_dir(&scratch).unwrap();
         agrees::<&str>(rule, &[program.to_str().unwrap(), rule, scratch.to_str().unwrap()]);
         fs::remove_dir_all(scratch).unwrap();
     }
-    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    fs::remove_file(program).unwrap();
 }
 
 /// The kernel rounds lengths and addresses, or refuses them. Each call must round as it does.
@@ -148,5 +130,5 @@ fn random_calls_with_odd_lengths_and_addresses() {
         let seed = seed.to_string();
         agrees::<&str>(&format!("odd {seed}"), &[program.to_str().unwrap(), &seed, "100"]);
     }
-    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    fs::remove_file(program).unwrap();
 }

@@ -1,5 +1,11 @@
 //! Guest memory and an address allocator for rust-vmm, on the range tree.
 //!
+//! ```text
+//!     memory    allocator    one type each, which stands for one of rust-vmm
+//!          \    /
+//!          maple             the range tree
+//! ```
+//!
 //! | type | is |
 //! | --- | --- |
 //! | [`GuestRegions`] | a `GuestMemoryBackend` of `vm-memory`: regions by guest address |

@@ -31,7 +31,7 @@ impl Drop for Done<'_> {
 }
 
 /// Runs `f` as CPU 0 while CPU 1 polls. Returns the sum of the requests that CPU 1 performed.
-fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
+fn concurrently(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
     let host = Host::new(2);
     let calls = CrossCall::try_new(host.clone()).unwrap();
     let done = AtomicBool::new(false);
@@ -58,7 +58,7 @@ fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
 /// later calls.
 #[test]
 fn a_call_within_a_call_is_refused() {
-    let sum = beside(|calls| {
+    let sum = concurrently(|calls| {
         let both = CpuSet::first(2);
         let again = || {
             let said = panics(|| calls.call(&only(1), 1000, |_| (), |_| ())).unwrap();
@@ -120,7 +120,7 @@ fn a_polling_cpu_may_call() {
 /// next call works.
 #[test]
 fn a_call_that_panics_has_ended() {
-    let sum = beside(|calls| {
+    let sum = concurrently(|calls| {
         for round in 0..if cfg!(miri) { 4 } else { 100 } {
             let end = |_: &CpuSet| panic!("on purpose");
             assert_eq!(
@@ -173,8 +173,8 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
         let waits = scope.spawn(|| {
             host.be(1);
             assert!(until(&|| callers_of_2(&calls) == 0b01), "no first call: {}", late());
-            // Release: pairs with the Acquire below. What an IPI says is seen by the CPU that it
-            // interrupts.
+            // Release: pairs with the Acquire below. The contents of an IPI are seen by the CPU
+            // that it interrupts.
             calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Release), |_| ());
         });
         host.be(2);

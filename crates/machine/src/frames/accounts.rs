@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use alloc::collections::TryReserveError;
 
-use super::storage::{NoMemory, Storage};
+use crate::storage::{NoMemory, Storage};
 use crate::{CpuId, FrameInfo, Owner, PerCpu};
 
 /// The largest number of accounts that are open at once.

@@ -18,8 +18,8 @@
 //! visits each order at most once.
 
 use super::MAX_ORDER;
-use super::storage::{NoMemory, Slice, Storage};
 use crate::Frame;
+use crate::storage::{NoMemory, Slice, Storage};
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
 

@@ -1,9 +1,9 @@
 //! Why a range of frames could not be added.
 
-use super::storage::NoMemory;
+use crate::storage::NoMemory;
 use core::fmt;
 
-use crate::source::{MAX_NODES, NodeId};
+use crate::frame_source::{MAX_NODES, NodeId};
 use crate::{CpuId, Frame, FrameRange};
 
 /// The reason why a range of frames could not be added. Nothing has changed.

@@ -3,7 +3,7 @@
 
 use super::MAX_ORDER;
 use super::buddy::Buddy;
-use super::storage::{NoMemory, Slice, Storage};
+use crate::storage::{NoMemory, Slice, Storage};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{iter, mem};
 use spin::mutex::{SpinMutex, SpinMutexGuard};

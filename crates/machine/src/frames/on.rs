@@ -1,7 +1,7 @@
 //! [`Frames`] and its machine together: a whole [`FrameSource`].
 
 use super::{Accounts, Frames};
-use crate::source::{FrameError, FrameSource, NodeId, Place};
+use crate::frame_source::{FrameError, FrameSource, NodeId, Place};
 use crate::{Cpus, Frame, FrameInfo, Irqs};
 
 /// A source and its machine; see [`Frames::on`].

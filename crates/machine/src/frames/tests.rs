@@ -2,7 +2,7 @@ mod scripts;
 
 use super::*;
 use crate::Owner;
-use crate::source::FrameSource;
+use crate::frame_source::FrameSource;
 use crate::testing::Host;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;

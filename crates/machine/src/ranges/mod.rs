@@ -267,7 +267,7 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
         false
     }
 
-    /// Allocates from this CPU's set or, what is large, from the common one.
+    /// Allocates from this CPU's set; a large range from the common one.
     fn alloc_fast<M>(&self, machine: &M, len: u64, align: u64) -> Option<u64>
     where
         M: Cpus + Step,

@@ -1,4 +1,4 @@
-//! The allocator beside a model, and its calls on many threads at once.
+//! The allocator compared with a model, and its calls on many threads at once.
 
 use super::*;
 use crate::testing::Host;
@@ -33,7 +33,7 @@ fn calls() -> impl Strategy<Value = Vec<(usize, Call)>> {
     proptest::collection::vec((0usize..3, call), 1..200)
 }
 
-/// What is free and allocated, point by point.
+/// The free and the allocated points.
 #[derive(Default)]
 struct Model {
     /// Whether the point was added, and is free.

@@ -60,7 +60,7 @@ pub unsafe fn copy(from: NonNull<Placed<AtomicU64>>, to: NonNull<Placed<AtomicU6
     for index in 0..crate::ENTRIES {
         // SAFETY: within the frames.
         let (from, to) = unsafe { (from.add(index).as_ref(), to.add(index).as_ref()) };
-        // Relaxed: the words may be of different moments; what publishes the copy has Release.
+        // Relaxed: the words may be of different moments; the publication of the copy has Release.
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }

@@ -279,7 +279,7 @@ impl<F: OnSim> Cpu<'_, F> {
         let tables = VirtRange::new(start, 2 * large.bytes()).unwrap();
         let pending = change::prune(kernel, tables);
         change::flush(&kernel.tables, pending, self.rng.below(4));
-        self.world.sim.check_ways_flushed(kernel.tables.root(), None, range);
+        self.world.sim.check_upper_flushed(kernel.tables.root(), None, range);
         kernel.unclaim(claim);
     }
 }

@@ -120,7 +120,7 @@ pub(super) fn rights2(entry: u64, is_page: bool) -> Rights {
 }
 
 /// A write takes the clean state away.
-pub(super) fn marked(entry: u64, dirty: bool) -> u64 {
+pub(super) fn with_accessed_dirty(entry: u64, dirty: bool) -> u64 {
     let entry = entry | AF;
     if dirty && entry & DBM != 0 { entry & !AP2 } else { entry }
 }

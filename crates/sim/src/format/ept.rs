@@ -41,6 +41,6 @@ pub(super) fn rights(entry: u64) -> Rights {
     }
 }
 
-pub(super) fn marked(entry: u64, dirty: bool) -> u64 {
+pub(super) fn with_accessed_dirty(entry: u64, dirty: bool) -> u64 {
     entry | ACCESSED | if dirty { DIRTY } else { 0 }
 }

@@ -56,7 +56,7 @@ pub enum Arch {
     Aarch64Stage2,
 }
 
-/// The encoding of entries. Those of AArch64 differ in addresses besides ([`Format::addresses`]).
+/// The encoding of entries. Those of AArch64 also differ in addresses ([`Format::addresses`]).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FormatKind {
     X86_64,
@@ -260,12 +260,14 @@ impl Format {
 
     /// The entry after an access by way of it has set its accessed bit and, for a write to a page,
     /// its dirty bit.
-    pub(crate) fn marked(self, entry: u64, found: &Entry, write: bool) -> u64 {
+    pub(crate) fn with_accessed_dirty(self, entry: u64, found: &Entry, write: bool) -> u64 {
         match self.arch.kind() {
-            FormatKind::X86_64 | FormatKind::Npt => x86::marked(entry, write && found.is_page()),
-            FormatKind::Ept => ept::marked(entry, write && found.is_page()),
-            FormatKind::RiscV if found.is_page() => riscv::marked(entry, write),
-            FormatKind::Aarch64 if found.is_page() => aarch64::marked(entry, write),
+            FormatKind::X86_64 | FormatKind::Npt => {
+                x86::with_accessed_dirty(entry, write && found.is_page())
+            }
+            FormatKind::Ept => ept::with_accessed_dirty(entry, write && found.is_page()),
+            FormatKind::RiscV if found.is_page() => riscv::with_accessed_dirty(entry, write),
+            FormatKind::Aarch64 if found.is_page() => aarch64::with_accessed_dirty(entry, write),
             FormatKind::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
             FormatKind::RiscV | FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => entry,
         }

@@ -75,6 +75,6 @@ pub(super) fn rights(entry: u64, is_page: bool) -> Rights {
     }
 }
 
-pub(super) fn marked(entry: u64, dirty: bool) -> u64 {
+pub(super) fn with_accessed_dirty(entry: u64, dirty: bool) -> u64 {
     entry | ACCESSED | if dirty { DIRTY } else { 0 }
 }

@@ -22,7 +22,7 @@ pub struct ModelGrace;
 pub struct ModelGuard(PhantomData<*mut ()>);
 
 impl ModelGrace {
-    /// What an execution that panicked has left is lost.
+    /// The objects that a panicked execution has left are lost.
     pub(super) fn begin() {
         RETIRED.with_borrow_mut(Vec::clear);
     }

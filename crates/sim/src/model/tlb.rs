@@ -9,7 +9,7 @@ use std::vec::Vec;
 /// The bytes that a lowest table decides about.
 const REGION: u64 = 1 << 21;
 
-/// A cached translation, or a cached way to a lowest table.
+/// A cached translation, or a cached upper entry, which leads to a lowest table.
 #[derive(Clone, Copy, Debug)]
 struct Cached {
     asid: Asid,
@@ -20,22 +20,22 @@ struct Cached {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct CpuTlb {
     active: Option<(Frame, Asid)>,
     pages: Vec<Cached>,
-    ways: Vec<Cached>,
+    uppers: Vec<Cached>,
 }
 
 #[derive(Default)]
-pub(super) struct Cpu(Mutex<State>);
+pub(super) struct Cpu(Mutex<CpuTlb>);
 
 impl Cpu {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, CpuTlb> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl State {
+impl CpuTlb {
     pub(super) fn activate(&mut self, root: Frame, asid: Asid, keep: bool) {
         if !keep {
             self.keep(|cached| cached.asid != asid);
@@ -49,7 +49,7 @@ impl State {
 
     fn keep(&mut self, is_kept: impl Fn(&Cached) -> bool) {
         self.pages.retain(&is_kept);
-        self.ways.retain(&is_kept);
+        self.uppers.retain(&is_kept);
     }
 
     pub(super) fn flush(&mut self, what: Flush) {
@@ -65,7 +65,7 @@ impl State {
                         || first > cached.at + (bytes - 1)
                 };
                 self.pages.retain(|page| outside(page, 4096));
-                self.ways.retain(|way| !tables || outside(way, REGION));
+                self.uppers.retain(|upper| !tables || outside(upper, REGION));
             }
         }
     }
@@ -83,7 +83,7 @@ impl State {
         if frame.is_none() {
             let covers = |cached: &Cached, bytes: u64| cached.at == at.get() & !(bytes - 1);
             self.pages.retain(|page| !covers(page, 4096));
-            self.ways.retain(|way| !covers(way, REGION));
+            self.uppers.retain(|upper| !covers(upper, REGION));
         }
         frame
     }
@@ -96,8 +96,8 @@ impl State {
             return (cached.write || !write).then_some(cached.frame);
         }
         let (mut level, mut table, mut may_write) = (levels - 1, root, true);
-        if let Some(way) = self.ways.iter().find(|cached| is(cached, region)) {
-            (level, table, may_write) = (0, way.frame, way.write);
+        if let Some(upper) = self.uppers.iter().find(|cached| is(cached, region)) {
+            (level, table, may_write) = (0, upper.frame, upper.write);
         }
         let format = Format { arch: Arch::X86_64, levels };
         loop {
@@ -110,8 +110,8 @@ impl State {
                 Entry::Table(next) => {
                     (level, table) = (level - 1, next);
                     if level == 0 {
-                        let way = Cached { asid, at: region, frame: table, write: may_write };
-                        self.ways.push(way);
+                        let upper = Cached { asid, at: region, frame: table, write: may_write };
+                        self.uppers.push(upper);
                     }
                 }
                 Entry::Page(_, frame) => {

@@ -297,6 +297,6 @@ fn a_store_that_loses_a_mark_is_noticed() {
         right(|seed| clear_during_stores(seed, how));
     }
     let report = caught(|seed| clear_during_stores(seed, Clear::Store));
-    let Violation::LostMark { bits, .. } = report.violation else { panic!("{report}") };
+    let Violation::LostAccessedDirty { bits, .. } = report.violation else { panic!("{report}") };
     assert!(bits & DIRTY != 0, "{report}");
 }

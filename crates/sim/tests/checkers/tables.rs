@@ -165,8 +165,8 @@ fn a_table_that_is_one_again() {
 
 /// A flush leaves entries in the caches of upper-level entries that it should have dropped.
 #[test]
-fn ways_that_are_not_flushed_are_looked_for() {
-    let way = |tables| {
+fn upper_entries_that_are_not_flushed_are_looked_for() {
+    let found = |tables| {
         alone_if(move |sim| {
             let space = Space::new(sim);
             space.activate(0);
@@ -175,12 +175,12 @@ fn ways_that_are_not_flushed_are_looked_for() {
             space.unmap(AT);
             let old = space.unlink(AT, 0);
             space.flush(AT, 4096, tables);
-            sim.check_ways_flushed(space.root, None, range(AT + 0x1000, 4096));
+            sim.check_upper_flushed(space.root, None, range(AT + 0x1000, 4096));
             free(sim, old);
         })
     };
-    assert_eq!(way(true), None);
-    let Some(Violation::WayNotFlushed { start, level: 0, now: None, .. }) = way(false) else {
+    assert_eq!(found(true), None);
+    let Some(Violation::UpperNotFlushed { start, level: 0, now: None, .. }) = found(false) else {
         panic!("not noticed")
     };
     assert_eq!(start, virt(AT & !0x1f_ffff));
@@ -215,7 +215,7 @@ fn give_up(sim: &Sim, table: Frame, becomes: Owner) {
 
 /// A table is given up while a CPU has a cached upper-level entry of it, and nothing else: no walk
 /// is under way, the CPU is in no section, and other tables are active there. For each CPU, level
-/// and way to give a table up.
+/// and new owner.
 #[test]
 fn a_cached_table_is_not_given_up() {
     let run = |cached_by: usize, level: u8, becomes: Owner| {

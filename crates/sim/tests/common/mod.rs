@@ -25,7 +25,7 @@ pub(crate) fn range(at: u64, len: u64) -> VirtRange {
     VirtRange::new(virt(at), len).unwrap()
 }
 
-/// What stopped a run, if anything did.
+/// The violation that stopped a run, if one did.
 pub(crate) fn found<T>(run: Result<T, Failure>) -> Option<Violation> {
     let failure = run.err()?;
     Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())

@@ -52,3 +52,13 @@ pub(super) fn bytes(n: usize) -> String {
 pub(super) fn count(n: u64) -> String {
     indicatif::HumanCount(n).to_string()
 }
+
+/// As [`bytes`], or a dash for nothing.
+pub(super) fn bytes_or_dash(n: u64) -> String {
+    if n == 0 { "-".into() } else { bytes(n as usize) }
+}
+
+/// As [`count`], or a dash for nothing.
+pub(super) fn count_or_dash(n: u64) -> String {
+    if n == 0 { "-".into() } else { count(n) }
+}

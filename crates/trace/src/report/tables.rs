@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{
     SpaceReport, SpaceStats, Summary, Timing, stacks,
-    style::{Style, bytes, count},
+    style::{Style, bytes, bytes_or_dash, count, count_or_dash},
     usage::ResidencyByKind,
 };
 
@@ -73,10 +73,9 @@ fn kinds(summary: &Summary) -> Table {
         let kernel = median(timing.and_then(Timing::kernel_median));
         let time = timing.and_then(|timing| timing.kernel_time(calls));
         let outcome = outcome(op);
-        let some = |value: u64, text: String| if value == 0 { "-".into() } else { text };
         let mut row = vec![op.name().to_string(), count(calls)];
-        row.push(some(outcome.bytes, bytes(outcome.bytes as usize)));
-        row.push(some(outcome.failed(), count(outcome.failed())));
+        row.push(bytes_or_dash(outcome.bytes));
+        row.push(count_or_dash(outcome.failed()));
         row.extend(failed.then(|| outcome.errors()));
         row.push(time.map_or_else(|| "-".into(), |time| format!("{time:.1?}")));
         row.extend([kernel, ours]);
@@ -179,17 +178,10 @@ fn memory(moment: &str, kinds: &ResidencyByKind) -> Table {
     let head = [moment, "VMAs", "mapped", "resident", "dirty", "shared", "swapped", "huge"];
     let mut table = table(&head, &[0]);
     for (kind, one) in kinds {
-        let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
-        table.add_row([
-            kind.name().to_owned(),
-            count(one.vmas),
-            size(one.mapped),
-            size(one.resident),
-            size(one.private_dirty),
-            size(one.shared),
-            size(one.swapped),
-            size(one.huge),
-        ]);
+        let sizes =
+            [one.mapped, one.resident, one.private_dirty, one.shared, one.swapped, one.huge];
+        let numbers = [kind.name().to_owned(), count(one.vmas)];
+        table.add_row(numbers.into_iter().chain(sizes.map(bytes_or_dash)));
     }
     table
 }

@@ -2,6 +2,8 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "../common/programs.rs"]
+mod c_programs;
 #[path = "../common/needs.rs"]
 mod needs;
 #[path = "../common/patience.rs"]
@@ -36,12 +38,7 @@ fn a_small_program_from_exec_to_exit() {
     assert!(stack);
     // ld.so maps the C library. execve itself wrote the stack.
     assert!(seen.calls().any(|call| call.op == Op::Mmap && call.file > 0));
-    let faults: Vec<usize> = seen
-        .records
-        .iter()
-        .filter_map(|r| if let Record::Fault { addr, .. } = r { Some(*addr) } else { None })
-        .collect();
-    assert!(faults.len() > 3, "{faults:x?}");
+    assert!(seen.count(|r| matches!(r, Record::Fault { .. })) > 3);
     assert!(seen.ops(Op::Mprotect) > 2);
     // One listing after execve, one after each call, one at the end.
     assert_eq!(seen.listings, seen.calls().count() + 1);
@@ -108,11 +105,8 @@ fn comparing_seldom_changes_no_record() {
 #[test]
 fn the_kinds_of_files_are_told() {
     let (seen, _) = Recorder::run(&["true"]);
-    let kinds: Vec<FileKind> = seen
-        .records
-        .iter()
-        .filter_map(|r| if let Record::File(file) = r { Some(file.kind) } else { None })
-        .collect();
-    assert!(kinds.len() > 2);
-    assert!(kinds.iter().all(|k| matches!(k, FileKind::Regular | FileKind::RegularThp)));
+    let files = seen.files();
+    assert!(files.len() > 2);
+    let regular = [FileKind::Regular, FileKind::RegularThp];
+    assert!(files.iter().all(|file| regular.contains(&file.kind)), "{files:?}");
 }

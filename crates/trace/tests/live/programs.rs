@@ -3,11 +3,14 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-use crate::{needs, recorder::Recorder};
+use crate::{
+    c_programs::{compile, scratch},
+    needs,
+    recorder::Recorder,
+};
 use trace::{
     live::{self, Exit, Options},
     record::{Call, FileId, FileKind, Op, Record},
@@ -17,24 +20,6 @@ use trace::{
 
 /// The end of a program that lacks a privilege or a feature of the kernel.
 const SKIPPED: Exit = Exit::Code(77);
-
-/// A path for this test alone.
-fn scratch(name: &str) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: only the numbers must differ.
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("{}-{number}-{name}", std::process::id()))
-}
-
-/// Compiles one of the programs in `c/`; `None` if the compiler cannot.
-fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let out = scratch(name);
-    let mut compiler = Command::new("cc");
-    let done = compiler.args(["-O1", "-o"]).arg(&out).args(flags).arg(&source).status();
-    done.expect("a C compiler").success().then_some(out)
-}
 
 fn run(program: &str, args: &[&str]) -> (Recorder, Exit) {
     let path = compile(program, &["-pthread"]).expect("it compiles");
@@ -60,7 +45,7 @@ fn spaces(seen: &Recorder) -> (usize, usize, usize) {
 /// The kernel reports the youngest threads first. If they have events without end, the others must
 /// have their turn, too.
 #[test]
-fn a_parent_forks_beside_busy_children() {
+fn a_parent_forks_while_its_children_are_busy() {
     let path = compile("crowd", &[]).expect("it compiles");
     let mut seen = Recorder::default();
     seen.pause = Duration::from_millis(1);
@@ -82,7 +67,7 @@ fn threads_take_turns() {
     let work = seen.calls().filter(|c| c.args[1] == 16384 && c.op == Op::Munmap).count();
     assert_eq!(work, 8 * 50);
     assert!(seen.calls().all(|c| c.op == Op::Brk || c.result >= 0 || c.result == -2));
-    assert!(seen.notices.iter().all(|n| !n.contains("blocked")), "{:?}", seen.notices);
+    assert_eq!(seen.told("blocked"), 0, "{:?}", seen.notices);
 }
 
 #[test]
@@ -104,9 +89,12 @@ fn a_process_ends_while_its_threads_wait() {
                 let whole = spaces(&seen) == (1, 0, 1);
                 // On a busy machine the last thread may end before the tracer reads its memory.
                 // Then a notice says so.
-                let told =
-                    seen.notices.iter().any(|notice| notice.contains("without a last listing"));
-                assert!(whole || (told && spaces(&seen) == (1, 0, 0)), "{end} {:?}", seen.notices);
+                let told = seen.told("without a last listing");
+                assert!(
+                    whole || (told > 0 && spaces(&seen) == (1, 0, 0)),
+                    "{end} {:?}",
+                    seen.notices
+                );
                 listed += usize::from(whole);
             }
         }
@@ -138,7 +126,7 @@ fn sharing_and_copying_are_reported() {
     assert_eq!(seen.count(|r| matches!(r, Record::Share { vfork: true, .. })), 1);
     // The clone that shares memory, and the thread.
     assert_eq!((threads(&seen), spaces(&seen)), (2, (2, 1, 3)));
-    assert!(seen.notices.iter().any(|notice| notice.contains("uses ptrace itself")));
+    assert!(seen.told("uses ptrace itself") > 0);
     // The vforked child's calls before execve are the parent's.
     let Some(Record::Exec { mm, .. }) = seen.records.first() else {
         panic!("expected an image first")
@@ -154,7 +142,7 @@ fn a_call_that_waits_for_another_thread_lets_it_go() {
         return;
     }
     assert_eq!(exit, Exit::Code(0));
-    assert!(seen.notices.iter().any(|notice| notice.contains("blocked")), "{:?}", seen.notices);
+    assert!(seen.told("blocked") > 0, "{:?}", seen.notices);
     let order: Vec<Op> = seen.calls().map(|c| c.op).collect();
     let lock = order.iter().position(|&op| op == Op::Mlock).unwrap();
     assert!(order[..lock].contains(&Op::Ioctl));
@@ -178,7 +166,7 @@ fn programs_that_cannot_be_followed_continue() {
         let path = path.expect("it ran");
         let (seen, exit) = Recorder::run(&["sh", "-c", "\"$0\"; exit $?", path.to_str().unwrap()]);
         assert_eq!(exit, Exit::Code(code));
-        assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
+        assert!(seen.told(what) > 0, "{:?}", seen.notices);
         // The shell and its child were followed, and the program as far as possible.
         let followed = if name == "i386" { 1 } else { 2 };
         let (execs, forks, _) = spaces(&seen);
@@ -194,10 +182,7 @@ struct Kinds(Recorder);
 
 impl Kinds {
     fn file(&self, id: FileId) -> &trace::record::FileDesc {
-        let found = self.0.records.iter().find_map(|r| match r {
-            Record::File(file) if file.id == id => Some(file),
-            _ => None,
-        });
+        let found = self.0.files().into_iter().find(|file| file.id == id);
         found.expect("each file has a D record")
     }
 
@@ -214,14 +199,8 @@ fn files_and_odd_calls_are_described() {
     assert_eq!(exit, Exit::Code(0));
     let seen = Kinds(seen);
     // Identity: `a` and its dup are one file, the second open is another one.
-    let mine: Vec<FileId> = seen
-        .0
-        .records
-        .iter()
-        .filter_map(|r| if let Record::File(f) = r { Some(f) } else { None })
-        .filter(|f| f.path == name)
-        .map(|f| f.id)
-        .collect();
+    let mine: Vec<FileId> =
+        seen.0.files().into_iter().filter(|f| f.path == name).map(|f| f.id).collect();
     assert_eq!(mine.len(), 2);
     let of_mine = seen.maps(|c| mine.contains(&c.file));
     let files: Vec<FileId> = of_mine.iter().map(|c| c.file).collect();
@@ -229,15 +208,10 @@ fn files_and_odd_calls_are_described() {
     assert_eq!(of_mine[3].result, -(libc::EACCES as isize));
     assert!(seen.file(mine[0]).writable && !seen.file(mine[1]).writable);
     // Names: renamed, then unlinked, for both descriptions each time.
-    let names: Vec<(FileId, &str)> = seen
-        .0
-        .records
-        .iter()
-        .filter_map(|r| match r {
-            Record::Rename { file, path } => Some((*file, path.as_str())),
-            _ => None,
-        })
-        .collect();
+    let names = seen.0.all(|r| match r {
+        Record::Rename { file, path } => Some((*file, path.as_str())),
+        _ => None,
+    });
     let (new, gone) = (format!("{name}.new"), format!("{name}.new (deleted)"));
     let expected: Vec<(FileId, &str)> = [&new, &gone]
         .iter()
@@ -260,14 +234,10 @@ fn files_and_odd_calls_are_described() {
     });
     assert_eq!(adopted.count(), 2);
     // The stack grew before the next call.
-    let grown: Vec<usize> = seen
-        .0
-        .records
-        .iter()
-        .filter_map(
-            |r| if let Record::Grow { end, start, .. } = r { Some(end - start) } else { None },
-        )
-        .collect();
+    let grown = seen.0.all(|r| match r {
+        Record::Grow { end, start, .. } => Some(end - start),
+        _ => None,
+    });
     assert!(grown.iter().any(|&size| size > 500 << 10), "{grown:x?}");
     // Arguments in memory.
     let bind = seen.0.calls().find(|c| c.op == Op::Mbind).unwrap();
@@ -354,7 +324,7 @@ fn a_thread_that_serves_faults_is_not_held() {
     assert_eq!(exit, Exit::Code(0));
     // Each of the forty faults is reported at most once. Three calls serve a fault, and none of
     // them waits.
-    let waits = seen.notices.iter().filter(|notice| notice.contains("blocked")).count();
+    let waits = seen.told("blocked");
     assert!((1..=40).contains(&waits), "{waits}");
     assert!(seen.ops(Op::Munmap) >= 40 && seen.ops(Op::Madvise) >= 40);
 }

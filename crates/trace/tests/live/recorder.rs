@@ -11,7 +11,7 @@ use std::{
 use trace::{
     live::{self, Exit, Options},
     observer::{Observer, Wanted},
-    record::{Call, FileId, MmId, Op, Record},
+    record::{Call, FileDesc, FileId, MmId, Op, Record},
     text::{Header, Parser, Printer, fnv1a64},
 };
 use vma::VmFlags;
@@ -138,10 +138,22 @@ impl Recorder {
         (recorder, exit)
     }
 
+    /// What `pick` selects of the records.
+    pub(crate) fn all<'r, T>(&'r self, pick: impl Fn(&'r Record) -> Option<T>) -> Vec<T> {
+        self.records.iter().filter_map(pick).collect()
+    }
+
     pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.records
-            .iter()
-            .filter_map(|r| if let Record::Call(call) = r { Some(call) } else { None })
+        self.all(|r| if let Record::Call(call) = r { Some(call) } else { None }).into_iter()
+    }
+
+    pub(crate) fn files(&self) -> Vec<&FileDesc> {
+        self.all(|r| if let Record::File(file) = r { Some(file) } else { None })
+    }
+
+    /// The number of notices with this text.
+    pub(crate) fn told(&self, text: &str) -> usize {
+        self.notices.iter().filter(|notice| notice.contains(text)).count()
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Record) -> bool) -> usize {

@@ -7,7 +7,7 @@ use crate::{
     record::StackEnd,
     report::{
         Summary,
-        style::{Style, bytes, count},
+        style::{Style, bytes_or_dash, count, count_or_dash},
         tables::table,
     },
 };
@@ -86,12 +86,10 @@ impl MomentColumns {
     }
 
     fn row(&self, op: &str, one: SiteCounts, site: &str) -> Vec<String> {
-        let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
-        let mut row = vec![op.to_owned()];
-        row.push(if one.calls == 0 { "-".into() } else { count(one.calls) });
-        row.extend(self.peak.then(|| size(one.at_peak)));
-        row.push(size(one.mapped));
-        row.extend(self.end.then(|| size(one.at_end)));
+        let mut row = vec![op.to_owned(), count_or_dash(one.calls)];
+        row.extend(self.peak.then(|| bytes_or_dash(one.at_peak)));
+        row.push(bytes_or_dash(one.mapped));
+        row.extend(self.end.then(|| bytes_or_dash(one.at_end)));
         row.push(site.to_owned());
         row
     }

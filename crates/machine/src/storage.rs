@@ -1,9 +1,9 @@
 //! The memory for the tables of a frame source: from the heap, or given by the host before it has a
 //! heap.
 //!
-//! Given memory is handed out from its start on, and never comes back: a frame source only grows. A
-//! [`Slice`] is a boxed slice of either. The host promises that given memory is the source's alone
-//! as long as the source exists, so a slice of it may be used as one from the heap.
+//! Memory of the host is handed out from its start on, and never comes back: a frame source only
+//! grows. A [`Slice`] is a boxed slice of either. The host promises that given memory is the
+//! source's alone as long as the source exists, so a slice of it may be used as one from the heap.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,24 +20,24 @@ pub(crate) struct NoMemory;
 /// Where tables get their memory.
 pub(crate) enum Storage {
     Heap,
-    Given(SpinMutex<Given>),
+    SetAside(SpinMutex<SetAside>),
 }
 
-/// What is left of the memory that the host has given.
-pub(crate) struct Given {
+/// The unused rest of the memory that the host has given.
+pub(crate) struct SetAside {
     next: NonNull<u8>,
     left: usize,
 }
 
 // SAFETY: the memory is the storage's alone: promised at `given`.
-unsafe impl Send for Given {}
+unsafe impl Send for SetAside {}
 
 impl Storage {
     /// # Safety
     /// The memory may be written, and no other code uses it as long as the storage and its slices
     /// exist.
     pub(crate) unsafe fn given(memory: NonNull<[u8]>) -> Storage {
-        Storage::Given(SpinMutex::new(Given { next: memory.cast(), left: memory.len() }))
+        Storage::SetAside(SpinMutex::new(SetAside { next: memory.cast(), left: memory.len() }))
     }
 
     /// A slice of this many values.
@@ -56,7 +56,7 @@ impl Storage {
 
     fn collect<T>(&self, values: impl ExactSizeIterator<Item = T>) -> Result<Slice<T>, NoMemory> {
         let len = values.len();
-        let Storage::Given(given) = self else {
+        let Storage::SetAside(given) = self else {
             let mut all = Vec::new();
             all.try_reserve_exact(len).map_err(|_| NoMemory)?;
             all.extend(values);
@@ -74,7 +74,7 @@ impl Storage {
     }
 }
 
-impl Given {
+impl SetAside {
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
         let skipped = self.next.align_offset(layout.align());
         let used = skipped.checked_add(layout.size())?;

@@ -109,10 +109,10 @@ impl core::error::Error for FrameError {}
 ///     pages: [Page; 64],
 /// }
 ///
-/// /// What the kernel knows of a frame.
+/// /// The kernel's state of a frame.
 /// struct Page {
 ///     info: FrameInfo,
-///     // What else it keeps.
+///     // And so on.
 /// }
 ///
 /// // SAFETY: a frame is in the stack, or was returned by `alloc` and has come back by `recycle`.
