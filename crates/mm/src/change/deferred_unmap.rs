@@ -27,6 +27,18 @@
 //! *All other calls flush at once*: mprotect, MADV_DONTNEED, mremap, brk, maps over others. They
 //! promise an effect at their return, and some of them use the range again.
 //!
+//! # When a munmap interrupts nevertheless
+//!
+//! | case | code |
+//! |---|---|
+//! | a part of the range is a map of an object, also a private map of a file | `may_wait` of `vma::Work::Unmap` |
+//! | the range cuts a huge page, which is split first | `PageHost::split_ends` |
+//! | after a fork, tables of the range or at its ends are still shared with the other space | `Core::leave_shared`; `unshare_ends` of `paging` |
+//! | the bounds below are reached, or there is no memory for the lists | `Waiting::defer`, `WaitLists::is_full` |
+//! | there is no memory for tables while something waits | `PageHost::prepare` |
+//!
+//! Each interrupts only the CPUs that have the space active. `unmap_policy/effects.rs` counts them.
+//!
 //! # Bounds
 //! [`WAITING_PAGES`] frames and tables wait at most, so that memory that is free for the program is
 //! not missing elsewhere, and [`WAITING_RANGES`] ranges in each of two lists, so that an insertion

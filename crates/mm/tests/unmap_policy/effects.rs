@@ -97,6 +97,33 @@ fn a_child_does_not_find_what_waits() {
     world.end();
 }
 
+/// A munmap interrupts where it changes entries that must not stay cached: those of a huge page
+/// that it cuts, and those that lead to tables shared with a child.
+#[test]
+fn a_cut_huge_page_and_shared_tables_are_flushed_at_once() {
+    let world = World::new(2048, true);
+    world.space.set_huge_pages(HugePages::Always).unwrap();
+    let huge = world.on(0, |space| space.mmap(0, 4 << 20, 3, PRIVATE).unwrap());
+    let huge = world.cached_at(huge.next_multiple_of(2 << 20), 2, 1);
+    let before = world.ipis();
+    world.unmap(huge, 1);
+    assert_eq!(world.ipis(), before + 1, "it cuts a huge page");
+    world.read_all(huge + PAGE, 1, 1);
+    world.space.set_huge_pages(HugePages::Never).unwrap();
+    let at = world.cached(4, 2);
+    let child = world.on(0, |space| ManuallyDrop::new(space.fork(Asid(2)).unwrap()));
+    world.read_all(at, 4, 2);
+    let before = world.ipis();
+    world.unmap(at, 2);
+    assert_eq!(world.ipis(), before + 1, "tables are shared");
+    world.read_all(at + 2 * PAGE, 2, 2);
+    let before = world.ipis();
+    world.unmap(at + 2 * PAGE, 1);
+    assert_eq!(world.ipis(), before, "the tables are this space's own now");
+    world.sim.on_cpu(0, || drop(ManuallyDrop::into_inner(child)));
+    world.end();
+}
+
 /// A frame that waits keeps its reference: a sibling does not take it over, and its group pays.
 #[test]
 fn a_waiting_frame_counts() {

@@ -18,9 +18,10 @@ use paging::{Attrs, Failed, Flags, Format, PendingFlush};
 /// together.
 const PAGES: usize = 384;
 /// The pages of each flush, in turns: all pages at once, which may flush everything; and fewer,
-/// which flushes page by page. There are few pieces because a flush takes long where CPUs are many
+/// which flushes page by page, on both sides of 33 and of 64, from which the kernels of this
+/// repository flush everything. There are few pieces because a flush takes long where CPUs are many
 /// and processors few.
-const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
+const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 32, 64, 279], &[33, 63, 3, 285]];
 /// Each CPU writes the word at this number plus its own.
 const OWN: usize = 8;
 
