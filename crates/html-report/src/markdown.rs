@@ -1,8 +1,9 @@
 //! The figures of the page as one text in Markdown.
 //!
 //! It has the same figures as the page, because it is made from the same cards, plots, targets and
-//! runs. Traces are on the page alone. A plot over sizes or CPUs becomes a line of its part's table,
-//! with a column for each implementation. A cell then has a figure for each place on the axis.
+//! runs. Traces are on the page alone. A plot over sizes or CPUs becomes a line of its part's
+//! table, with a column for each implementation. A cell then has a figure for each place on the
+//! axis.
 
 use crate::data::{Of, Results};
 use crate::plot::{Lines, Plot, Series, X, short};

@@ -101,7 +101,7 @@ const PIN: Measure = Measure {
 };
 
 const LOOKUP: Measure = Measure {
-    what: "lookup in 1,000 ranges by a reader beside a writer",
+    what: "lookup in 1,000 ranges by a reader concurrent with a writer",
     experiment: "two-processors",
     metric: "time_together",
     case: "reader+writer, reader",
@@ -234,7 +234,7 @@ const SOURCES: [Source; 5] = [
                 size: Some(100_000),
                 cpus: Cpus::One,
                 counted: true,
-                caveat: "Counted without AVX-512. A reader beside a writer is a matter of time: \
+                caveat: "Counted without AVX-512. A reader concurrent with a writer is a matter of time: \
                     cargo bench -p samara-bench -- --json FILE measures it.",
             },
         ],

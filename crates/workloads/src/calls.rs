@@ -94,14 +94,14 @@ where
 {
     Experiment {
         name: NAME,
-        help: "Single calls, beside Linux's in the same emulator: only with samara boot bench",
+        help: "Single calls, compared with Linux's in the same emulator: only with samara boot bench",
         parts: Vec::from([Part { needs: Needs::Emulator, run: calls }]),
         work: None,
     }
 }
 
-/// Measures single calls on each number of CPUs, beside Linux's figures. The comparison is valid
-/// only in the emulator in which Linux was measured.
+/// Measures single calls on each number of CPUs, compared with Linux's figures. The comparison is
+/// valid only in the emulator in which Linux was measured.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
@@ -182,7 +182,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             let row = Row::new(NAME, case.name, OURS, cpus, case.size);
             report.rows.extend(found.rows(&row, "time", "ns"));
             let linux = case.linux.get(cpus - 1).filter(|_| cpus < 3);
-            self.beside(case, cpus, "time", "ns", linux, found.median(), report);
+            self.compare(case, cpus, "time", "ns", linux, found.median(), report);
         }
         self.cost(case, report)
     }
@@ -221,14 +221,14 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         })?;
         if let Some(cost) = cost {
             let linux = Some(&case.linux[2]);
-            self.beside(case, 1, "instructions", "", linux, cost.instructions, report);
+            self.compare(case, 1, "instructions", "", linux, cost.instructions, report);
         }
         Ok(())
     }
 
-    /// Adds Linux's figures beside ours, and the target.
+    /// Adds Linux's figures next to ours, and the target.
     #[expect(clippy::too_many_arguments, reason = "they are one line of a table")]
-    fn beside(
+    fn compare(
         &self,
         case: &Case,
         cpus: usize,

@@ -1,5 +1,5 @@
-//! The `quicklist` experiment: allocation of page-table pages from quicklists, beside frames that
-//! are cleared.
+//! The `quicklist` experiment: allocation of page-table pages from quicklists, compared with frames
+//! that are cleared.
 //!
 //! The baseline takes a frame of the frame source, clears it, and runs the constructor of top-level
 //! tables. Both stop before the store to the frame's state that says what the page is used for
@@ -58,7 +58,7 @@ pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> 
     let sizes = |_| Vec::from([Size { cpus: 1, frames: 2048 }]);
     Experiment {
         name: NAME,
-        help: "Page-table pages from quicklists, beside frames that are cleared",
+        help: "Page-table pages from quicklists, compared with frames that are cleared",
         parts: Vec::from([Part { needs: Needs::Memory(sizes), run: quicklist }]),
         work: None,
     }

@@ -126,8 +126,8 @@ fn series(rows: &[&Row], mut x: impl FnMut(&Row) -> f64) -> Vec<Series> {
     all
 }
 
-/// The plot of the rows of a run, if there are any: see [`Results::best`]. `x` is the axis, `at` the
-/// place of a row on it.
+/// The plot of the rows of a run, if there are any: see [`Results::best`]. `x` is the axis, `at`
+/// the place of a row on it.
 fn drawn(
     results: &Results,
     best: Option<(usize, Vec<&Row>)>,
@@ -194,7 +194,7 @@ mod tests {
 
     /// CPUs that take turns do not wait for each other.
     #[test]
-    fn counted_instructions_are_no_times_of_cpus_beside_each_other() {
+    fn counted_instructions_are_no_times_of_concurrent_cpus() {
         assert!(!page(Clock::Instructions, rows(2)).contains("<figure"));
         let alone = page(Clock::Instructions, rows(1));
         assert!(alone.contains("<b>Pin pages, one CPU</b>, instructions/page"), "{alone}");

@@ -1,4 +1,4 @@
-//! Loops of programs beside a lean Linux, in the same emulator.
+//! Loops of programs compared with a lean Linux, in the same emulator.
 
 use super::{Drawing, Part, Section, Shown, lines};
 use crate::data::Results;
@@ -11,7 +11,7 @@ const RATE: &str = "rate";
 
 pub(super) fn section(results: &Results) -> Section {
     Section {
-        title: "Programs beside Linux",
+        title: "Programs compared with Linux",
         about: "Loops of calls and faults, on the kernel of this project and on a lean Linux 6.12: \
             Debian's source without hardening and mitigations. What is not the same: this Linux \
             has no cgroups, no LSM and no files on disk. Both run in the same emulator, without \

@@ -1,4 +1,4 @@
-//! Kernel areas by the number of CPUs, beside both baselines.
+//! Kernel areas by the number of CPUs, compared with both baselines.
 
 use super::{Part, Section, drawn};
 use crate::data::Results;

@@ -1,4 +1,4 @@
-//! Whole programs beside a lean Linux: a build of a C project, and the snapshot of redis.
+//! Whole programs compared with a lean Linux: a build of a C project, and the snapshot of redis.
 
 use super::{Drawing, Part, Section, Shown, lines};
 use crate::data::Results;
@@ -16,7 +16,7 @@ const OF_SNAPSHOT: [(&str, &str); 3] = [
 
 pub(super) fn section(results: &Results) -> Section {
     Section {
-        title: "Whole programs beside Linux",
+        title: "Whole programs compared with Linux",
         about: "A build of a C project of 50 files by make, sh and gcc, and redis while it writes \
             its data to a file in a child: a client replaces values meanwhile, one request after \
             the other. The kernel of this project and a lean Linux 6.12 have the same emulator, \

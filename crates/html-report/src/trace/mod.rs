@@ -38,7 +38,8 @@ pub(crate) struct Trace {
     pub(crate) lives: Vec<Maps>,
 }
 
-/// The object of a trace, except its stacks. Parts that older versions did not write may be missing.
+/// The object of a trace, except its stacks. Parts that older versions did not write may be
+/// missing.
 #[derive(Deserialize)]
 struct Object {
     calls: u64,

@@ -34,7 +34,8 @@ pub(crate) const PROGRAMS: &str = "programs";
 
 /// The names of the experiments of `samara boot bench`.
 pub(crate) fn boot_names() -> Vec<PossibleValue> {
-    let programs = PossibleValue::new(PROGRAMS).help("Loops of programs, beside Linux's: alone");
+    let programs =
+        PossibleValue::new(PROGRAMS).help("Loops of programs, compared with Linux's: alone");
     names().into_iter().chain([programs]).collect()
 }
 

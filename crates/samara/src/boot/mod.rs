@@ -4,7 +4,7 @@
 //!    arch, accel      refuse what cannot be done; accel tries KVM
 //!        ▼
 //!    kernel ──► needs, what is not installed       program     checks the program and its files:
-//!        │ the kernel is built                        ├──► archive, the files that the kernel gets
+//!        │ the kernel is built                        ├──► archive, the kernel's files
 //!        ▼                                            │       └──► host, copies of the host's files
 //!    qemu             QEMU's command line             │              └──► walk, along links
 //!        ▼                                            └──► libraries ──► elf, cache

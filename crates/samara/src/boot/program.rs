@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
-/// MiB beside the kernel and the archive, for the pages of the program.
+/// MiB in addition to the kernel and the archive, for the pages of the program.
 const PAGES_MIB: u64 = 16;
 
 /// The archive with the program and its files. `memory` is the machine's.

@@ -1,6 +1,6 @@
 //! `samara replay --pages`: gives the address spaces of a recording their pages.
 //!
-//! Each address space of the mirror gets one of [`mm`] beside it, on the machine in software of
+//! Each address space of the mirror gets one of [`mm`] next to it, on the machine in software of
 //! [`sim`] with all its checkers on. The mirror breaks each record down to steps
 //! ([`trace::mirror::Step`]), and each step is carried out there, too, by the call of `mm` where
 //! there is one: so pages are faulted in, copied, moved, protected and freed by the calls of a real
@@ -70,7 +70,7 @@ const MOVES_AFTER: u64 = 64;
 /// The records between two looks at all page tables.
 const LOOKS_AFTER: u64 = 512;
 
-/// The address spaces with pages beside the mirror's.
+/// The address spaces with pages next to the mirror's.
 pub(crate) struct Pages {
     world: World,
     processes: HashMap<MmId, Process>,

@@ -1,4 +1,4 @@
-//! The `mm` experiment: address spaces with pages, beside those of Linux 5.10 and 6.4.
+//! The `mm` experiment: address spaces with pages, compared with those of Linux 5.10 and 6.4.
 //!
 //! The baselines have the same page tables, frames and grace periods as ours, and no more rules
 //! than the loops need. So a difference is that of the protocol, and of the rules.
@@ -84,7 +84,7 @@ where
     let fork_sizes = |_| Vec::from([Size { cpus: 1, frames: frames_for(usize::MAX) }]);
     Experiment {
         name: NAME,
-        help: "Address spaces with pages, beside one lock and beside counted VMAs",
+        help: "Address spaces with pages, compared with one lock and with counted VMAs",
         parts: Vec::from([
             Part { needs: Needs::Memory(sizes), run: loops },
             Part { needs: Needs::Memory(fork_sizes), run: forks },
