@@ -185,12 +185,8 @@ impl TargetList<'_> {
 /// Writes to small shared trees that are measured without a target.
 ///
 /// A write concurrent with readers publishes a copy of a leaf: a block of four lines, a release
-/// store, and a deferred free. At 100 ranges BTreeMap moves an end in 10 ns, not much more than a
-/// locked instruction takes, and inserts in 27 to 29 ns. Our tree with one owner, which changes the
-/// leaf in place and defers nothing, takes 26 and 41 ns (at 1,000 ranges 53 ns where BTreeMap takes
-/// 47). A writer concurrent with readers does all of that and the copy. In ascending order at 100
-/// ranges, the copy and its deferred free take some 20 ns, while BTreeMap is only 4 ns slower than
-/// one owner's 23 ns. With more ranges the descent is most of a write, and the targets stand.
+/// store, and a deferred free, some 20 ns. In a small tree a whole write of BTreeMap takes not much
+/// longer. With more ranges the descent is most of a write, and the targets stand.
 fn out_of_reach(case: Case, size: usize) -> bool {
     match case {
         Case::InsertRandom => size <= 1_000,

@@ -158,18 +158,10 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     Ok(ended.map(|()| report)?)
 }
 
-/// Adds the factor from our time to the locked path's, on one CPU: a figure without a target,
-/// because a factor of 3 is out of reach.
-///
-/// - One page: the walk is four dependent loads, and the pin a locked instruction, 17 ns at least.
-///   The locked path has the same walk and three more locked instructions, 47 ns: a factor of 2.8
-///   at best.
-/// - Many pages: the shortest loop that checks each pin takes 8.2 ns a page, 6.8 ns of them for the
-///   locked instruction. The locked path takes 24 ns: a factor of 2.9. An increment without a check
-///   would reach 3, but could pin frames that are free.
-///
-/// The rows of several CPUs show the cost of the locked path with other CPUs. A target holds the
-/// pin to one locked instruction.
+/// Adds the factor from our time to the locked path's, on one CPU: a figure without a target. Both
+/// have the same walk and pin each page by a locked instruction, and the locked path has three more
+/// of these, so the factor stays below 3. The rows of several CPUs show the cost of the lock. A
+/// target holds the pin to one locked instruction.
 fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
     let row = Row::new(NAME, "alone", PinMethod::Fast.name(), 1, size);
     let times = locked.time.times(&fast.time);

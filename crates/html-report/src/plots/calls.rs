@@ -1,6 +1,6 @@
 //! Single calls compared with Linux, in the same emulator.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -34,8 +34,8 @@ pub(super) fn section(results: &Results) -> Section {
             emulator: Debian's kernel, and a lean build without hardening. Instructions do not \
             depend on the host.",
         parts: vec![
-            Part::new("instructions", "samara boot bench --count --json FILE calls", counted),
-            Part::new("times", "samara boot bench --json FILE calls", timed),
+            PlotPart::new("instructions", "samara boot bench --count --json FILE calls", counted),
+            PlotPart::new("times", "samara boot bench --json FILE calls", timed),
         ],
     }
 }

@@ -1,6 +1,6 @@
 //! Pins by the number of pages of a call.
 
-use super::{Part, Section, Shown, drawn};
+use super::{PlotPart, Section, Shown, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -34,9 +34,9 @@ pub(super) fn section(results: &Results) -> Section {
             address space's lock, and the table's for each page. “The pins alone” is the locked \
             instruction on each page's count, which no way can do without.",
         parts: vec![
-            Part::new("pins on one CPU", COMMAND, alone),
-            Part::new("pins of several CPUs, and concurrent with a writer", COMMAND, together),
-            Part::new("locked instructions", COMMAND, locked),
+            PlotPart::new("pins on one CPU", COMMAND, alone),
+            PlotPart::new("pins of several CPUs, and concurrent with a writer", COMMAND, together),
+            PlotPart::new("locked instructions", COMMAND, locked),
         ],
     }
 }

@@ -22,11 +22,11 @@ pub(crate) struct Section {
     pub(crate) title: &'static str,
     /// What is measured.
     pub(crate) about: &'static str,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PlotPart>,
 }
 
 /// Plots of one kind of figure. Without any, a sentence stands in their place.
-pub(crate) struct Part {
+pub(crate) struct PlotPart {
     /// What the figures are.
     pub(crate) what: &'static str,
     /// The command that makes them.
@@ -46,13 +46,13 @@ pub(crate) enum Drawing {
     Lines(Lines),
 }
 
-impl Part {
+impl PlotPart {
     fn new(
         what: &'static str,
         command: &'static str,
         plots: impl IntoIterator<Item = Shown>,
-    ) -> Part {
-        Part { what, command, plots: plots.into_iter().collect() }
+    ) -> PlotPart {
+        PlotPart { what, command, plots: plots.into_iter().collect() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Loops of programs compared with a lean Linux, in the same emulator.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -19,12 +19,12 @@ pub(super) fn section(results: &Results) -> Section {
             rounds or more. A lead below 1 %, or below the spreads of both, is a tie: the notes \
             at the end name these loops.",
         parts: vec![
-            Part::new(
+            PlotPart::new(
                 "instructions of an operation",
                 "samara boot --cpus 1 bench --count --json FILE programs --linux VMLINUZ",
                 plots(results, COUNTS, "instructions/operation"),
             ),
-            Part::new(
+            PlotPart::new(
                 "operations a second",
                 "samara boot bench --json FILE programs --linux VMLINUZ",
                 plots(results, RATE, "operations/s"),

@@ -1,6 +1,6 @@
 //! Page-table pages, compared with the published table.
 
-use super::{Part, Section, Shown, drawn};
+use super::{PlotPart, Section, Shown, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -34,8 +34,8 @@ pub(super) fn section(results: &Results) -> Section {
             source has to be cleared. The published figures are Lameter's for Linux, on a machine \
             of 2007.",
         parts: vec![
-            Part::new("allocations", COMMAND, plots),
-            Part::new("cache lines", COMMAND, lines),
+            PlotPart::new("allocations", COMMAND, plots),
+            PlotPart::new("cache lines", COMMAND, lines),
         ],
     }
 }

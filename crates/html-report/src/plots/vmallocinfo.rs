@@ -1,6 +1,6 @@
 //! Readers of all kernel areas while a writer runs.
 
-use super::{Part, Section, drawn};
+use super::{PlotPart, Section, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -27,9 +27,9 @@ pub(super) fn section(results: &Results) -> Section {
         about: "A writer allocates and frees kernel areas, while readers list all of them. The old \
             way's readers take the writer's lock.",
         parts: vec![
-            Part::new("a writer concurrent with readers", COMMAND, lost),
-            Part::new("listings", COMMAND, listing),
-            Part::new("the sums over all areas", COMMAND, sums),
+            PlotPart::new("a writer concurrent with readers", COMMAND, lost),
+            PlotPart::new("listings", COMMAND, listing),
+            PlotPart::new("the sums over all areas", COMMAND, sums),
         ],
     }
 }

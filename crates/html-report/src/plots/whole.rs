@@ -1,6 +1,6 @@
 //! Whole programs compared with a lean Linux: a build of a C project, and the snapshot of redis.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -22,8 +22,12 @@ pub(super) fn section(results: &Results) -> Section {
             the other. The kernel of this project and a lean Linux 6.12 have the same emulator, \
             files and pages of 4 KiB. A figure is the median of the rounds.",
         parts: vec![
-            Part::new("a build", "campaign/kernbench --linux BZIMAGE --json FILE", build(results)),
-            Part::new(
+            PlotPart::new(
+                "a build",
+                "campaign/kernbench --linux BZIMAGE --json FILE",
+                build(results),
+            ),
+            PlotPart::new(
                 "snapshots",
                 "campaign/snapshot --cpus 2 --linux BZIMAGE --json FILE",
                 OF_SNAPSHOT.iter().filter_map(|of| snapshot(results, of)),

@@ -20,7 +20,7 @@ use trace::{
 };
 use vma::{MappedFile, PAGE_SIZE, Placement};
 
-use super::{Shared, figures::Figures};
+use super::{SharedPaging, figures::Figures};
 
 /// The device and the inode of a file.
 pub(super) type Key = ((u32, u32), u64);
@@ -53,7 +53,7 @@ impl Objects {
     /// A description of the failure.
     pub(super) fn translate(
         &mut self,
-        paging: &Shared,
+        paging: &SharedPaging,
         step: &Step<File>,
         figures: &mut Figures,
     ) -> Result<Step<Backing<Sim>>, String> {
@@ -82,7 +82,7 @@ impl Objects {
 
     fn open(
         &mut self,
-        paging: &Shared,
+        paging: &SharedPaging,
         file: &File,
         size: u64,
         figures: &mut Figures,
@@ -160,7 +160,7 @@ pub(super) fn key_of(file: &Backing<Sim>) -> Key {
 
 /// A new object for a file, and whether it is one with contents.
 fn make(
-    paging: &Shared,
+    paging: &SharedPaging,
     file: &File,
     size: u64,
 ) -> Result<(mm::Shared<dyn Object<Sim>>, bool), ObjectError> {
