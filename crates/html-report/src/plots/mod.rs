@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use report::{Clock, Report, Run};
 
-    fn page(clock: Clock, rows: Vec<Row>) -> String {
+    pub(super) fn page(clock: Clock, rows: Vec<Row>) -> String {
         let run = Some(Run { clock, ..Run::default() });
         let mut results = Results::default();
         results.read("a", &Report { run, rows, ..Report::default() }.json_lines()).unwrap();

@@ -58,7 +58,7 @@ fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Clock, Report, Run};
+    use report::Clock;
 
     fn page(systems: &[&str]) -> String {
         let row = |system: &str, case| Row::new("programs", case, system, 1, 0);
@@ -66,11 +66,7 @@ mod tests {
             ["brk1, processes", "fork1, threads"]
                 .map(|case| row(system, case).with(COUNTS, 300.0, "/operation"))
         });
-        let run = Some(Run { clock: Clock::Instructions, ..Run::default() });
-        let report = Report { run, rows: rows.collect(), ..Report::default() };
-        let mut results = Results::default();
-        results.read("a", &report.json_lines()).unwrap();
-        super::super::sections(&results).into_string()
+        super::super::tests::page(Clock::Instructions, rows.collect())
     }
 
     #[test]

@@ -60,16 +60,9 @@ fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Shown> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::page;
     use super::*;
-    use report::{Clock, Report, Run};
-
-    fn page(rows: Vec<Row>) -> String {
-        let run = Some(Run { clock: Clock::Instructions, ..Run::default() });
-        let report = Report { run, rows, ..Report::default() };
-        let mut results = Results::default();
-        results.read("a", &report.json_lines()).unwrap();
-        super::super::sections(&results).into_string()
-    }
+    use report::Clock;
 
     #[test]
     fn both_kernels_stand_in_one_plot() {
@@ -78,6 +71,7 @@ mod tests {
                 .map(|system| Row::new(experiment, case, system, 1, 64).with(metric, 30.0, unit))
         };
         let html = page(
+            Clock::Instructions,
             [
                 of(BUILD, "build of 50 files", "instructions of the kernel", ""),
                 of(SNAPSHOT, "64 MiB", "longest request", "ns"),
@@ -98,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_command_stands_where_figures_are_missing() {
-        let html = page(Vec::new());
+        let html = page(Clock::Instructions, Vec::new());
         assert!(html.contains("campaign/kernbench --linux BZIMAGE"), "{html}");
         assert!(html.contains("campaign/snapshot --cpus 2 --linux BZIMAGE"), "{html}");
     }
