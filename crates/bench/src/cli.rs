@@ -7,7 +7,7 @@ use clap::Parser;
 use std::path::PathBuf;
 
 pub(crate) const SIZES: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
-/// The name for bytes for each range, beside the cases, in `--cases`.
+/// The name for bytes for each range, next to the cases, in `--cases`.
 pub(crate) const MEMORY: &str = "memory";
 
 /// What `--nodes` measures, unless `--cases` names others: all of it allocates nodes or frees them.
@@ -21,7 +21,7 @@ const ALLOCATING: [&str; 7] = [
     "two-writers-two-maps",
 ];
 
-/// The range tree beside its peers, side by side in one run.
+/// The range tree and its peers, side by side in one run.
 #[derive(Parser)]
 #[command(name = "cargo bench -p samara-bench --", about)]
 pub(crate) struct Options {

@@ -99,7 +99,7 @@ mod tests {
     use crate::results::{SHARED, Series};
     use clap::Parser;
 
-    /// A figure that was published stands beside one that was measured, and nowhere else.
+    /// A figure that was published stands next to one that was measured, and nowhere else.
     #[test]
     fn published_figures_are_those_of_measured_cases_and_sizes() {
         let series =

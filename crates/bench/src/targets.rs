@@ -12,13 +12,13 @@ pub(crate) fn range_tree(layouts: &Layouts) -> Vec<Target> {
     let dense = layouts.iter().find(|(layout, _)| layout.is_dense()).map(|(_, results)| results);
     let mut all = dense.map_or_else(Vec::new, of_dense);
     for (layout, results) in layouts.iter().filter(|(layout, _)| !layout.is_dense()) {
-        all.extend(dense.map_or_else(Vec::new, |dense| beside_dense(layout, results, dense)));
+        all.extend(dense.map_or_else(Vec::new, |dense| against_dense(layout, results, dense)));
     }
     all
 }
 
-/// Other layouts beside the dense one with as many ranges: at most 1.5 times its time.
-fn beside_dense(layout: &Layout, results: &Results, dense: &Results) -> Vec<Target> {
+/// Other layouts compared with the dense one with as many ranges: at most 1.5 times its time.
+fn against_dense(layout: &Layout, results: &Results, dense: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
     for one in &results.series {
         let short = match &one.map[..] {
@@ -66,18 +66,18 @@ impl TargetList<'_> {
     }
 
     /// Compares one of our trees with a peer on a case.
-    fn beside(&mut self, case: Case, map: &str, peer: &str, size: usize, bound: f64) {
+    fn against(&mut self, case: Case, map: &str, peer: &str, size: usize, bound: f64) {
         let value = self.results.ratio((case, map), (case, peer), size);
         let short = if map == OWNED { "owned" } else { "shared" };
         self.put(&format!("{} {short}/{peer}", case.name()), size, value, bound);
     }
 
     fn reads(&mut self, size: usize) {
-        self.beside(Case::Load, SHARED, BRIE, size, 1.5);
+        self.against(Case::Load, SHARED, BRIE, size, 1.5);
         // The peer waits for memory twice there.
         let dependent = if size >= 1_000_000 { 0.8 } else { 1.5 };
-        self.beside(Case::LoadDependent, SHARED, BRIE, size, dependent);
-        self.beside(Case::Iterate, SHARED, BRIE, size, 2.0);
+        self.against(Case::LoadDependent, SHARED, BRIE, size, dependent);
+        self.against(Case::Iterate, SHARED, BRIE, size, 2.0);
     }
 
     /// Searches and steps that return ranges.
@@ -85,23 +85,23 @@ impl TargetList<'_> {
     /// They were asked to take 1.2 (`lookup`), 1.3 (`find`, upwards and downwards) and 1.5 (first
     /// steps of iterators) of a `load`, and take 1.6 to 3.9. They read two bounds more, the header
     /// of each node, and in one of ten searches a second leaf. DECISIONS.md has the attempts. So
-    /// the bounds are those of a comparison with BTreeMap; loads beside them are in the table.
+    /// the bounds are those of a comparison with BTreeMap; loads next to them are in the table.
     fn ranges(&mut self, size: usize) {
         use Case::{Find, FindAny, FindBack, First, FirstBack, Lookup};
         for case in [Lookup, Find, FindAny, FindBack, First, FirstBack] {
             let bound = if matches!(case, First | FirstBack) { 0.8 } else { 0.5 };
             // Of these two, one supports the case.
-            self.beside(case, SHARED, BTREE, size, bound);
-            self.beside(case, SHARED, BY_END, size, bound);
+            self.against(case, SHARED, BTREE, size, bound);
+            self.against(case, SHARED, BY_END, size, bound);
         }
-        self.beside_ours(Case::IterateBack, Case::Iterate, size, 2.0);
+        self.against_ours(Case::IterateBack, Case::Iterate, size, 2.0);
         // Where a step waits for memory, the cursor's decoding of bounds does not matter.
         let bound = if size >= 100_000 { 1.5 } else { 2.5 };
-        self.beside_ours(Case::CursorStep, Case::Iterate, size, bound);
+        self.against_ours(Case::CursorStep, Case::Iterate, size, bound);
     }
 
     /// Compares a case with another one, both on our shared tree.
-    fn beside_ours(&mut self, case: Case, other: Case, size: usize, bound: f64) {
+    fn against_ours(&mut self, case: Case, other: Case, size: usize, bound: f64) {
         let value = self.results.ratio((case, SHARED), (other, SHARED), size);
         self.put(&format!("{} shared/{}", case.name(), other.name()), size, value, bound);
     }
@@ -109,17 +109,17 @@ impl TargetList<'_> {
     fn writes(&mut self, size: usize) {
         for case in [Case::InsertRandom, Case::InsertAscending, Case::Move, Case::Resize] {
             if !out_of_reach(case, size) {
-                self.beside(case, SHARED, BTREE, size, 1.0);
+                self.against(case, SHARED, BTREE, size, 1.0);
             }
-            self.beside(case, OWNED, BRIE, size, 2.0);
+            self.against(case, OWNED, BRIE, size, 2.0);
         }
         // Erasing with `extract_if` is about twice as fast as key by key.
         for peer in [BTREE, BY_KEY] {
-            self.beside(Case::EraseOver, SHARED, peer, size, 1.0 / 3.0);
+            self.against(Case::EraseOver, SHARED, peer, size, 1.0 / 3.0);
         }
         // The bound is the published figure of the kernel's former tree, in lookups of BTreeMap.
         let bound = if size == 1_000 { Some(4.0) } else { lookups(Case::MapUnmap, rbtree, size) };
-        self.beside_lookup(Case::MapUnmap, size, bound);
+        self.against_lookup(Case::MapUnmap, size, bound);
     }
 
     /// The bound is half of Linux's published figure, in lookups of BTreeMap. At two sizes it is a
@@ -131,7 +131,7 @@ impl TargetList<'_> {
                 100_000 => Some(at_100000),
                 size => lookups(case, linux, size).map(|bound| bound / 2.0),
             };
-            self.beside_lookup(case, size, bound);
+            self.against_lookup(case, size, bound);
         }
         // A search for a rare hole goes up the tree and down again: its time is height times width.
         // A linear search would be slower by orders of magnitude.
@@ -141,12 +141,12 @@ impl TargetList<'_> {
             (Case::SkewedGapUp, Case::RareGapUp),
             (Case::SkewedGapDown, Case::RareGapDown),
         ] {
-            self.beside_ours(case, rare, size, 3.0);
+            self.against_ours(case, rare, size, 3.0);
         }
     }
 
     /// Compares with BTreeMap's lookups in the same run.
-    fn beside_lookup(&mut self, case: Case, size: usize, bound: Option<f64>) {
+    fn against_lookup(&mut self, case: Case, size: usize, bound: Option<f64>) {
         let value = self.results.ratio((case, SHARED), (Case::Load, BTREE), size);
         if let Some(bound) = bound {
             self.put(&format!("{} shared/{BTREE} load", case.name()), size, value, bound);
@@ -184,13 +184,9 @@ impl TargetList<'_> {
 
 /// Writes to small shared trees that are measured without a target.
 ///
-/// A write beside readers publishes a copy of a leaf: a block of four lines, a release store, and a
-/// deferred free. At 100 ranges BTreeMap moves an end in 10 ns, not much more than a locked
-/// instruction takes, and inserts in 27 to 29 ns. Our tree with one owner, which changes the leaf
-/// in place and defers nothing, takes 26 and 41 ns (at 1,000 ranges 53 ns where BTreeMap takes 47).
-/// A writer beside readers does all of that and the copy. In ascending order at 100 ranges, the
-/// copy and its deferred free take some 20 ns, while BTreeMap is only 4 ns slower than one owner's
-/// 23 ns. With more ranges the descent is most of a write, and the targets stand.
+/// A write concurrent with readers publishes a copy of a leaf: a block of four lines, a release
+/// store, and a deferred free, some 20 ns. In a small tree a whole write of BTreeMap takes not much
+/// longer. With more ranges the descent is most of a write, and the targets stand.
 fn out_of_reach(case: Case, size: usize) -> bool {
     match case {
         Case::InsertRandom => size <= 1_000,
@@ -257,7 +253,7 @@ mod tests {
 
     /// Only layouts with as many ranges as were measured on the dense one have a target.
     #[test]
-    fn layouts_stand_beside_the_dense_one() {
+    fn layouts_are_compared_with_the_dense_one() {
         let of = |name: &str, size, time| {
             let mut results = Results::default();
             results.series.push(Series { size, ..series(Case::Load, SHARED, &[time]) });

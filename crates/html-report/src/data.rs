@@ -75,7 +75,7 @@ impl Results {
         self.best_of(|_| true, wanted)
     }
 
-    /// The same of runs that measure time. Counted instructions do not show what CPUs beside each
+    /// The same of runs that measure time. Counted instructions do not show what concurrent CPUs
     /// other cost: they take turns.
     pub(crate) fn best_timed(&self, wanted: impl Fn(&Row) -> bool) -> Option<(usize, Vec<&Row>)> {
         self.best_of(|source| !source.counts(), wanted)

@@ -28,6 +28,7 @@ mod trace;
 
 pub use data::Results;
 pub use read::Error;
+pub use table::size;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use report::Clock;
@@ -69,8 +70,9 @@ pub fn html(results: &Results) -> String {
                     @if experiments {
                         h1 { "Samara: results" }
                         p { "A virtual-memory manager that does not slow down as processors are \
-                            added, beside the five pieces of work on Linux that it builds on. Each \
-                            ratio and each plot is of one run; the runs are listed at the end." }
+                            added, next to the five pieces of work on Linux that it builds on. \
+                            Each ratio and each plot is of one run; the runs are listed at the \
+                            end." }
                     } @else {
                         h1 { "What programs have mapped" }
                         p { "Samara sees maps and resident pages, not what malloc does within \

@@ -7,7 +7,7 @@
 
 use crate::data::{Of, Results};
 use crate::plot::{Lines, Plot, Series, X, short};
-use crate::plots::{self, Drawing, Part, Section};
+use crate::plots::{self, Drawing, PlotPart, Section};
 use crate::sources::{self, rounded};
 use crate::table::{Cell, markdown as table};
 use crate::{NOTES, RUN_HEAD, run_lines, targets};
@@ -55,7 +55,7 @@ fn texts(lines: &[Vec<Cell>]) -> Vec<Vec<String>> {
     lines.iter().map(|line| line.iter().map(|cell| cell.text().into()).collect()).collect()
 }
 
-fn source(line: &sources::Line) -> Vec<String> {
+fn source(line: &sources::SourceLine) -> Vec<String> {
     let ratio = line.ratio.clone().unwrap_or_else(|| "nothing is left".into());
     let (before, after) = (line.before.clone(), line.after.clone());
     let what = format!("{}, {}", line.what, line.unit);
@@ -80,7 +80,8 @@ fn item(text: &str) -> String {
 
 /// A section, if it has plots.
 fn add_section(text: &mut String, section: &Section) {
-    let parts: Vec<&Part> = section.parts.iter().filter(|part| !part.plots.is_empty()).collect();
+    let parts: Vec<&PlotPart> =
+        section.parts.iter().filter(|part| !part.plots.is_empty()).collect();
     if parts.is_empty() {
         return;
     }

@@ -101,7 +101,7 @@ const PIN: Measure = Measure {
 };
 
 const LOOKUP: Measure = Measure {
-    what: "lookup in 1,000 ranges by a reader beside a writer",
+    what: "lookup in 1,000 ranges by a reader concurrent with a writer",
     experiment: "two-processors",
     metric: "time_together",
     case: "reader+writer, reader",
@@ -234,7 +234,7 @@ const SOURCES: [Source; 5] = [
                 size: Some(100_000),
                 cpus: Cpus::One,
                 counted: true,
-                caveat: "Counted without AVX-512. A reader beside a writer is a matter of time: \
+                caveat: "Counted without AVX-512. A reader concurrent with a writer is a matter of time: \
                     cargo bench -p samara-bench -- --json FILE measures it.",
             },
         ],
@@ -243,7 +243,7 @@ const SOURCES: [Source; 5] = [
 ];
 
 /// Two figures of one run.
-struct Found<'a> {
+struct FoundPair<'a> {
     measure: &'static Measure,
     run: usize,
     before: &'a Row,
@@ -264,8 +264,8 @@ impl Measure {
     }
 
     /// The pair with most CPUs, then the largest; of equal ones a time, then the first.
-    fn find<'a>(&'static self, results: &'a Results) -> Option<Found<'a>> {
-        let mut found: Option<Found<'a>> = None;
+    fn find<'a>(&'static self, results: &'a Results) -> Option<FoundPair<'a>> {
+        let mut found: Option<FoundPair<'a>> = None;
         let with = |counts| {
             (0..results.runs.len()).filter(move |&run| results.runs[run].counts() == counts)
         };
@@ -284,7 +284,7 @@ impl Measure {
                     (found.after.cpus, found.after.size) < (after.cpus, after.size)
                 });
                 if better {
-                    found = Some(Found { measure: self, run, before, after });
+                    found = Some(FoundPair { measure: self, run, before, after });
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Measure {
 }
 
 /// A source with the figures that show it, as text.
-pub(crate) struct Line {
+pub(crate) struct SourceLine {
     pub(crate) name: &'static str,
     /// What was measured, and on how many CPUs if there are several.
     pub(crate) what: String,
@@ -309,16 +309,16 @@ pub(crate) struct Line {
 }
 
 /// The sources of which there are figures.
-pub(crate) fn lines(results: &Results) -> Vec<Line> {
+pub(crate) fn lines(results: &Results) -> Vec<SourceLine> {
     SOURCES.iter().filter_map(|source| source.line(results)).collect()
 }
 
 impl Source {
-    fn line(&self, results: &Results) -> Option<Line> {
+    fn line(&self, results: &Results) -> Option<SourceLine> {
         let found = self.measures.iter().find_map(|measure| measure.find(results))?;
-        let Found { measure, run, before, after } = found;
+        let FoundPair { measure, run, before, after } = found;
         let load = results.runs[run].disturbed().map(|load| format!(" {load}"));
-        Some(Line {
+        Some(SourceLine {
             name: self.name,
             what: match after.cpus {
                 0 | 1 => measure.what.into(),

@@ -76,8 +76,8 @@ pub(crate) fn time(ns: Option<u64>) -> Cell {
 }
 
 /// Bytes as text, in the largest unit of which there is at least one.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut value, mut unit) = (bytes as f64, "B");
     for larger in UNITS {
         if value < 1024.0 {

@@ -139,7 +139,7 @@ impl Report {
         let run = self.run.iter().map(serde_json::to_string);
         let rows = self.rows.iter().map(serde_json::to_string);
         let targets =
-            self.targets.iter().map(|one| serde_json::to_string(&target::Line::from(one)));
+            self.targets.iter().map(|one| serde_json::to_string(&target::TargetLine::from(one)));
         // Serializing strings and numbers never fails.
         let notes = self.notes.iter().map(serde_json::to_string);
         let lines = run.chain(rows).chain(targets).chain(notes).flatten();

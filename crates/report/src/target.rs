@@ -60,15 +60,15 @@ impl Target {
 
 /// The line of a target.
 #[derive(Serialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct TargetLine<'a> {
     #[serde(flatten)]
     target: &'a Target,
     met: bool,
 }
 
-impl<'a> From<&'a Target> for Line<'a> {
-    fn from(target: &'a Target) -> Line<'a> {
-        Line { target, met: target.met() }
+impl<'a> From<&'a Target> for TargetLine<'a> {
+    fn from(target: &'a Target) -> TargetLine<'a> {
+        TargetLine { target, met: target.met() }
     }
 }
 

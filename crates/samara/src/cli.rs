@@ -42,7 +42,7 @@ Examples:
   samara trace --stacks -- python3 a.py       show what its peak of memory is made of
   samara trace --record a.vmtrace -- make     keep a recording
   samara replay a.vmtrace                     run the recording again
-  samara bench gup quicklist                  measure, beside what was replaced
+  samara bench gup quicklist                  measure, compared with what was replaced
   samara report bench.jsonl -o report.html    one page of what was measured
   samara boot test                            run the trials of the kernel, in QEMU
 "
@@ -115,7 +115,7 @@ a result cannot be written; 1 if with --pages a checker finds a violation, an ad
 pages differs, or something is left.
 ")]
     Replay(Replay),
-    /// Measure Samara beside what it replaces, in one run
+    /// Measure Samara and what it replaces, in one run
     #[command(after_help = "\
 Tables go to standard output, progress to standard error. Times are processor time, so other load on
 the machine disturbs them little. Instructions and cache lines are counted by single-stepping.

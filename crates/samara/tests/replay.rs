@@ -236,7 +236,7 @@ fn a_wrong_listing_is_shown_with_its_call() {
 }
 
 #[test]
-fn a_wrong_last_listing_stands_beside_ours() {
+fn a_wrong_last_listing_stands_next_to_ours() {
     let path = changed("last.vmtrace", |lines| {
         let line = lines
             .iter_mut()

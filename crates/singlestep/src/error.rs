@@ -85,8 +85,8 @@ pub enum Error {
     },
     /// The child was still running at the time limit.
     #[error(
-        "still running {phase} after {limit:?}; raise the time limit (a step takes microseconds, and \
-         more if the host is busy), or make sure that no other thread holds a lock that the \
+        "still running {phase} after {limit:?}; raise the time limit (a step takes microseconds, \
+         and more if the host is busy), or make sure that no other thread holds a lock that the \
          operation needs"
     )]
     TimedOut {

@@ -31,8 +31,8 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Program<'g, 'a, 
 
     /// Runs `work` on this CPU while the program's tables are active. Afterwards the kernel's are.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        // SAFETY: the kernel's half has all that the host needs, as `Environment` requires. A trial has
-        // one program at a time, and all CPUs leave its tables before they are dropped.
+        // SAFETY: the kernel's half has all that the host needs, as `Environment` requires. A trial
+        // has one program at a time, and all CPUs leave its tables before they are dropped.
         unsafe { self.tables.activate() };
         let done = work();
         // SAFETY: the kernel's tables were active before. Then the program's are not active any

@@ -35,7 +35,7 @@ const BATCH: usize = 25;
 
 /// The operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum CallKind {
     /// `vm_map_ram`, a word written in each page, `vm_unmap_ram`.
     Ram,
     /// The same, and a purge of all lazily unmapped addresses.
@@ -54,8 +54,8 @@ enum Call {
 
 /// An operation on so many pages; whether beating Linux is a target; and the figures of the two
 /// kernels, Debian's and lean: nanoseconds on one CPU, on two, and instructions on one.
-struct Case {
-    call: Call,
+struct CallCase {
+    call: CallKind,
     name: &'static str,
     size: usize,
     target: bool,
@@ -65,24 +65,24 @@ struct Case {
 const NONE: f64 = f64::NAN;
 
 #[rustfmt::skip]
-const CASES: [Case; 9] = [
-    Case { call: Call::Ram, name: "vm_map_ram, touch, vm_unmap_ram", size: PAGES, target: true,
+const CASES: [CallCase; 9] = [
+    CallCase { call: CallKind::Ram, name: "vm_map_ram, touch, vm_unmap_ram", size: PAGES, target: true,
         linux: [[1779.0, 1489.0], [1310.0, 676.0], [1344.0, 1130.0]] },
-    Case { call: Call::Vmap, name: "vmap, vunmap", size: PAGES, target: true,
+    CallCase { call: CallKind::Vmap, name: "vmap, vunmap", size: PAGES, target: true,
         linux: [[3026.0, 2974.0], [2270.0, 1317.0], [3321.0, 2510.0]] },
-    Case { call: Call::Vmalloc, name: "vmalloc, vfree", size: PAGES, target: true,
+    CallCase { call: CallKind::Vmalloc, name: "vmalloc, vfree", size: PAGES, target: true,
         linux: [[5143.0, 4086.0], [3692.0, 2138.0], [5700.0, 4482.0]] },
-    Case { call: Call::Purged, name: "vm_map_ram, touch, vm_unmap_ram, purge", size: PAGES, target: false,
+    CallCase { call: CallKind::Purged, name: "vm_map_ram, touch, vm_unmap_ram, purge", size: PAGES, target: false,
         linux: [[13995.0, 11966.0], [51747.0, NONE], [7500.0, NONE]] },
-    Case { call: Call::Fast, name: "get_user_pages_fast", size: 1, target: true,
+    CallCase { call: CallKind::Fast, name: "get_user_pages_fast", size: 1, target: true,
         linux: [[495.0, 334.0], [295.0, 185.0], [628.0, 480.0]] },
-    Case { call: Call::Fast, name: "get_user_pages_fast", size: MOST, target: true,
+    CallCase { call: CallKind::Fast, name: "get_user_pages_fast", size: MOST, target: true,
         linux: [[2180.0, 1663.0], [1336.0, 946.0], [3787.0, 2571.0]] },
-    Case { call: Call::Locked, name: "get_user_pages, under the lock", size: 1, target: false,
+    CallCase { call: CallKind::Locked, name: "get_user_pages, under the lock", size: 1, target: false,
         linux: [[997.0, 755.0], [NONE, 405.0], [1116.0, 862.0]] },
-    Case { call: Call::Locked, name: "get_user_pages, under the lock", size: MOST, target: false,
+    CallCase { call: CallKind::Locked, name: "get_user_pages, under the lock", size: MOST, target: false,
         linux: [[5903.0, 4458.0], [NONE, 2556.0], [9444.0, 6600.0]] },
-    Case { call: Call::Frame, name: "a frame taken and given back", size: 1, target: false,
+    CallCase { call: CallKind::Frame, name: "a frame taken and given back", size: 1, target: false,
         linux: [[760.0, 312.0], [448.0, 165.0], [845.0, 510.0]] },
 ];
 
@@ -94,14 +94,14 @@ where
 {
     Experiment {
         name: NAME,
-        help: "Single calls, beside Linux's in the same emulator: only with samara boot bench",
+        help: "Single calls, compared with Linux's in the same emulator: only with samara boot bench",
         parts: Vec::from([Part { needs: Needs::Emulator, run: calls }]),
         work: None,
     }
 }
 
-/// Measures single calls on each number of CPUs, beside Linux's figures. The comparison is valid
-/// only in the emulator in which Linux was measured.
+/// Measures single calls on each number of CPUs, compared with Linux's figures. The comparison is
+/// valid only in the emulator in which Linux was measured.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
@@ -135,30 +135,30 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     Site<'_, '_, '_, M, G, R>
 {
     /// Makes one operation on this CPU.
-    fn once(&self, case: &Case, cpu: usize) -> Result<(), Error> {
+    fn once(&self, case: &CallCase, cpu: usize) -> Result<(), Error> {
         let Site { rig, areas, space } = self;
         let machine = rig.lab.host.machine;
         match case.call {
-            Call::Ram => rig.cycle(*areas, cpu, case.size),
-            Call::Purged => {
+            CallKind::Ram => rig.cycle(*areas, cpu, case.size),
+            CallKind::Purged => {
                 rig.cycle(*areas, cpu, case.size)?;
                 areas.purge();
                 Ok(())
             }
-            Call::Vmap => areas.give_up(areas.keep(rig.frames(case.size))?),
-            Call::Vmalloc => areas.free(areas.alloc(case.size)?),
-            Call::Fast | Call::Locked => {
+            CallKind::Vmap => areas.give_up(areas.keep(rig.frames(case.size))?),
+            CallKind::Vmalloc => areas.free(areas.alloc(case.size)?),
+            CallKind::Fast | CallKind::Locked => {
                 let mut frames = [Frame::default(); MOST];
                 let (at, into) = (range_of(cpu).start(), &mut frames[..case.size]);
                 let pinned = match case.call {
-                    Call::Fast => space.pin_fast(at, into),
+                    CallKind::Fast => space.pin_fast(at, into),
                     _ => space.pin_locked(at, into),
                 };
                 // SAFETY: they were pinned just now, and nothing uses them.
                 unsafe { unpin(machine, &frames[..pinned]) };
                 if pinned == case.size { Ok(()) } else { Err(Error::Full { pages: case.size }) }
             }
-            Call::Frame => {
+            CallKind::Frame => {
                 let frame = machine.alloc(0, Place::Local)?;
                 // SAFETY: nothing has used it.
                 Ok(unsafe { machine.free(frame) }?)
@@ -166,12 +166,12 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         }
     }
 
-    fn measure(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
+    fn measure(&self, case: &CallCase, report: &mut Report) -> Result<(), Error> {
         let lab = self.rig.lab;
         let times = lab.scale.batches * BATCH;
         for cpus in lab.cpus.iter().copied() {
             let times = match case.call {
-                Call::Purged => fewer(times, cpus),
+                CallKind::Purged => fewer(times, cpus),
                 _ => times,
             };
             (lab.progress)(&format!("calls: {}, {} pages on {cpus} CPUs", case.name, case.size));
@@ -182,13 +182,13 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             let row = Row::new(NAME, case.name, OURS, cpus, case.size);
             report.rows.extend(found.rows(&row, "time", "ns"));
             let linux = case.linux.get(cpus - 1).filter(|_| cpus < 3);
-            self.beside(case, cpus, "time", "ns", linux, found.median(), report);
+            self.compare(case, cpus, "time", "ns", linux, found.median(), report);
         }
         self.cost(case, report)
     }
 
     /// Nanoseconds of an operation on so many CPUs at once.
-    fn round(&self, case: &Case, cpus: usize, times: usize) -> Result<f64, Error> {
+    fn round(&self, case: &CallCase, cpus: usize, times: usize) -> Result<f64, Error> {
         let rig = self.rig;
         let measure = |cpu: usize, watch: &Watch<'_, M>| {
             rig.inside(self.areas, || {
@@ -205,7 +205,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     }
 
     /// Counts the instructions of an operation.
-    fn cost(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
+    fn cost(&self, case: &CallCase, report: &mut Report) -> Result<(), Error> {
         let lab = self.rig.lab;
         let row = Row::new(NAME, case.name, OURS, 1, case.size);
         let mut cost = None;
@@ -221,16 +221,16 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         })?;
         if let Some(cost) = cost {
             let linux = Some(&case.linux[2]);
-            self.beside(case, 1, "instructions", "", linux, cost.instructions, report);
+            self.compare(case, 1, "instructions", "", linux, cost.instructions, report);
         }
         Ok(())
     }
 
-    /// Adds Linux's figures beside ours, and the target.
+    /// Adds Linux's figures next to ours, and the target.
     #[expect(clippy::too_many_arguments, reason = "they are one line of a table")]
-    fn beside(
+    fn compare(
         &self,
-        case: &Case,
+        case: &CallCase,
         cpus: usize,
         metric: &str,
         unit: &str,

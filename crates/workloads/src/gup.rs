@@ -1,4 +1,4 @@
-//! The `gup` experiment: `get_user_pages_fast` beside a walk under locks.
+//! The `gup` experiment: `get_user_pages_fast`, compared with a walk under locks.
 //!
 //! The baseline takes the address space's lock for reading, then the table's lock for each page.
 //!
@@ -81,13 +81,13 @@ where
     let sizes = |most| Vec::from([Size { cpus: most + 1, frames: 2048 + 600 * (most + 1) }]);
     Experiment {
         name: NAME,
-        help: "Pinning a program's pages without a lock, beside the address space's lock",
+        help: "Pinning a program's pages without a lock, compared with the address space's lock",
         parts: Vec::from([Part { needs: Needs::Memory(sizes), run: gup }]),
         work: None,
     }
 }
 
-/// Pins on some CPUs, with a writer beside them and without.
+/// Pins on some CPUs, with a concurrent writer and without.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
@@ -158,18 +158,10 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     Ok(ended.map(|()| report)?)
 }
 
-/// Adds the factor from our time to the locked path's, on one CPU: a figure without a target,
-/// because a factor of 3 is out of reach.
-///
-/// - One page: the walk is four dependent loads, and the pin a locked instruction, 17 ns at least.
-///   The locked path has the same walk and three more locked instructions, 47 ns: a factor of 2.8
-///   at best.
-/// - Many pages: the shortest loop that checks each pin takes 8.2 ns a page, 6.8 ns of them for the
-///   locked instruction. The locked path takes 24 ns: a factor of 2.9. An increment without a check
-///   would reach 3, but could pin frames that are free.
-///
-/// The rows of several CPUs show the cost of the locked path beside other CPUs. A target holds the
-/// pin to one locked instruction.
+/// Adds the factor from our time to the locked path's, on one CPU: a figure without a target. Both
+/// have the same walk and pin each page by a locked instruction, and the locked path has three more
+/// of these, so the factor stays below 3. The rows of several CPUs show the cost of the lock. A
+/// target holds the pin to one locked instruction.
 fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
     let row = Row::new(NAME, "alone", PinMethod::Fast.name(), 1, size);
     let times = locked.time.times(&fast.time);
@@ -182,7 +174,8 @@ const KEPT: f64 = 0.9;
 /// The most pairs of rounds that are tried, as a multiple of the rounds needed.
 const PAIRS: usize = 64;
 
-/// Adds the parts of their speed that two CPUs keep, and the target for ours beside the pins alone.
+/// Adds the parts of their speed that two CPUs keep, and the target for ours compared with the pins
+/// alone.
 fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
@@ -266,14 +259,14 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         unsafe { space.tables.leave() };
         Ok(time)
     };
-    let mut beside: Vec<Background<'_, M, Error>> = Vec::new();
+    let mut background: Vec<Background<'_, M, Error>> = Vec::new();
     if let Some(own) = writer {
-        beside.push(Box::new(move |barrier, watch| {
+        background.push(Box::new(move |barrier, watch| {
             watch.start();
             write(lab, space, way, own, barrier)
         }));
     }
-    let taken = at_once(lab, cpus, measure, beside)?;
+    let taken = at_once(lab, cpus, measure, background)?;
     times.time.push(taken.time);
     if taken.together {
         times.together.push(taken.time);

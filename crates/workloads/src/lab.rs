@@ -110,7 +110,7 @@ pub struct Lab<'a, M: Machine, G: Concurrent, R> {
     /// The numbers of CPUs to measure on, each no larger than the machine has.
     pub cpus: &'a [usize],
     /// Whether CPUs run at the same time. An emulator that runs one CPU at a time says nothing
-    /// about the time that CPUs take beside each other, so such targets are left out.
+    /// about the time that CPUs take concurrently, so such targets are left out.
     pub at_once: bool,
     /// The engine and the lock.
     pub types: PhantomData<fn() -> (G, R)>,

@@ -1,5 +1,5 @@
-//! The `quicklist` experiment: allocation of page-table pages from quicklists, beside frames that
-//! are cleared.
+//! The `quicklist` experiment: allocation of page-table pages from quicklists, compared with frames
+//! that are cleared.
 //!
 //! The baseline takes a frame of the frame source, clears it, and runs the constructor of top-level
 //! tables. Both stop before the store to the frame's state that says what the page is used for
@@ -39,12 +39,9 @@ const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (9
 /// A kind of table: its name, its list, the factor that is the target, and the smallest size that
 /// has the target.
 ///
-/// For smaller sizes the factor is measured without a target, because it is out of reach. A page
-/// from a list reads and writes back two numbers in memory, the list's count and the count of
-/// sections without interrupts. Each takes 4.1 cycles by itself on the processor of the published
-/// results, so 8.2 cycles, 2.5 ns, are the least. Eight frames are cleared in the L1 cache in 37 ns
-/// each: 15 times that. Eight top-level tables take 85 ns, 34 times, and 32 of them 127 ns, 50
-/// times. Beyond these sizes clearing leaves the L1 cache, and the targets can be met.
+/// For smaller sizes the factor is measured without a target: the frames are cleared in the L1
+/// cache, and a page from a list reads and writes back two numbers in memory, which takes 8 cycles
+/// at least.
 type TableKind = (&'static str, u8, f64, usize);
 
 const KINDS: [TableKind; 4] = [
@@ -58,7 +55,7 @@ pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> 
     let sizes = |_| Vec::from([Size { cpus: 1, frames: 2048 }]);
     Experiment {
         name: NAME,
-        help: "Page-table pages from quicklists, beside frames that are cleared",
+        help: "Page-table pages from quicklists, compared with frames that are cleared",
         parts: Vec::from([Part { needs: Needs::Memory(sizes), run: quicklist }]),
         work: None,
     }

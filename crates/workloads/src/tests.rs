@@ -6,7 +6,8 @@ use crate::gup::gup;
 use crate::quicklist::quicklist;
 use crate::reclaim::reclaim;
 use crate::{Host, KernelHalf, Lab, OpCost, Scale};
-use machine::{PageSize, VirtAddr, VirtRange};
+use grace::Concurrent;
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::{Report, Row, Target};
 use sim::{Bare, BareGrace};
@@ -35,34 +36,45 @@ fn with_lab_as<T>(
 ) -> T {
     let paging = Paging::<_, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
     let tables = bare.on_cpu(0, || Arc::new(PageTables::kernel(&paging).unwrap()));
-    let result = test(&Lab {
-        host: Host {
-            machine: bare,
-            run: &|programs| bare.threads(programs),
-            quiet: || {
-                BareGrace::quiescent_state();
-                BareGrace::reclaim(usize::MAX);
-            },
+    let host = Host {
+        machine: bare,
+        run: &|programs| bare.threads(programs),
+        quiet: || {
+            BareGrace::quiescent_state();
+            BareGrace::reclaim(usize::MAX);
         },
-        kernel: KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None },
-        time: now,
-        clock: now,
-        interrupts: &|| bare.ipis(),
-        flushes: &|| bare.flushes(),
-        disturbed: Default::default,
-        measure_cost: Some(&made_up_cost),
-        progress: &|_| (),
-        scale: Scale::LEAST,
-        cpus: &[1, 2],
-        at_once,
-        types: PhantomData,
-    });
+    };
+    let kernel = KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None };
+    let (interrupts, flushes) = (&|| bare.ipis(), &|| bare.flushes());
+    let result = test(&Lab { interrupts, flushes, at_once, ..lab(host, kernel) });
     bare.on_cpu(0, || {
         drop(tables);
         bare.settle();
         paging.quick().drain();
     });
     result
+}
+
+/// A lab that measures little, and counts no interrupts.
+fn lab<'a, M: Machine, G: Concurrent>(
+    host: Host<'a, M>,
+    kernel: KernelHalf<'a, M, G>,
+) -> Lab<'a, M, G, parking_lot::RawRwLock> {
+    Lab {
+        host,
+        kernel,
+        time: now,
+        clock: now,
+        interrupts: &|| 0,
+        flushes: &|| 0,
+        disturbed: Default::default,
+        measure_cost: Some(&made_up_cost),
+        progress: &|_| (),
+        scale: Scale::LEAST,
+        cpus: &[1, 2],
+        at_once: true,
+        types: PhantomData,
+    }
 }
 
 /// The kernel's addresses for experiments.

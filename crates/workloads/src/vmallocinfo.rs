@@ -1,4 +1,4 @@
-//! The `vmallocinfo` experiment: readers that list all areas beside a writer that makes and frees
+//! The `vmallocinfo` experiment: readers that list all areas while a writer makes and frees
 //! them.
 //!
 //! The baseline's readers take the writers' lock. Ours take no lock.
@@ -6,9 +6,9 @@
 //! The experiment keeps many areas alive. A writer allocates and frees one more, and readers list
 //! all areas again and again. The figure is the time that the writer loses to the readers: in its
 //! own processor time, and by the wall clock in rounds in which each CPU had a processor
-//! throughout. It is compared with the time beside as many CPUs that compute instead.
+//! throughout. It is compared with the time with as many CPUs that compute instead.
 //!
-//! Within a round, the CPUs beside the writer compute, read, and compute again, about a millisecond
+//! Within a round, the other CPUs compute, read, and compute again, about a millisecond
 //! each. The first third of each phase does not count. By then all CPUs have switched, and the
 //! writer has cycled through its areas. So all else is equal in the phases: the addresses of
 //! records and tables, the host's processor of each CPU, and the load of the host. Between rounds,
@@ -69,7 +69,7 @@ pub(crate) fn experiment<M: Machine, G: Concurrent, R: Sync>() -> Experiment<M, 
     let sizes = |_| Vec::from([Size { cpus: 1 + READERS, frames: 1 << 14 }]);
     Experiment {
         name: NAME,
-        help: "Lockless readers of all areas, beside readers that take the writers' lock",
+        help: "Lockless readers of all areas, compared with readers that take the writers' lock",
         parts: Vec::from([Part { needs: Needs::Translations(sizes), run: vmallocinfo }]),
         work: None,
     }
@@ -83,18 +83,18 @@ pub(crate) fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
     with_rig(lab, 1, |rig, report| {
-        LazyAreas::with(rig, 1, |new| beside_readers(rig, new, report))?;
+        LazyAreas::with(rig, 1, |new| with_readers(rig, new, report))?;
         LazyAreas::with(rig, 1, |few| LazyAreas::with(rig, 2, |many| sums(rig, few, many, report)))
     })
 }
 
-/// The phases of the CPUs beside a writer, in this order or reversed.
+/// The phases of the other CPUs, in this order or reversed.
 const IDLE: usize = 0;
 const READING: usize = 1;
 /// Computing again.
 const AGAIN: usize = 2;
 
-/// The measurements beside so many CPUs, by phase.
+/// The measurements with so many other CPUs, by phase.
 #[derive(Default)]
 struct Times {
     time: [Rounds; 3],
@@ -103,7 +103,7 @@ struct Times {
     listed: Rounds,
 }
 
-fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
+fn with_readers<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     new: &LazyAreas<M, G>,
     report: &mut Report,
@@ -118,10 +118,10 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
         (rig.lab.progress)(&format!("vmallocinfo: {alive} areas, {others} readers"));
         let [mut before, mut after] = [Times::default(), Times::default()];
         for _ in 0..rig.lab.scale.rounds {
-            write_beside(rig, &old, others, FEW_TURNS, times.div_ceil(FEWER), &mut before)?;
+            write_with_others(rig, &old, others, FEW_TURNS, times.div_ceil(FEWER), &mut before)?;
             for _ in 0..MORE {
                 // With timers no CPU is interrupted.
-                let mut write = || write_beside(rig, new, others, TURNS, times, &mut after);
+                let mut write = || write_with_others(rig, new, others, TURNS, times, &mut after);
                 new.ticking(rig, &mut write).unwrap_or_else(write)?;
             }
         }
@@ -133,7 +133,7 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     give_up(rig, new, kept_new)
 }
 
-/// The target for a writer with others beside it, if CPUs run at the same time. Otherwise the time
+/// The target for a writer with other CPUs, if CPUs run at the same time. Otherwise the time
 /// of one CPU includes that of others.
 fn target(at_once: bool, others: usize, after: &Times) -> Option<Target> {
     let target = format!("per cent lost by a writer to {others} readers");
@@ -141,7 +141,7 @@ fn target(at_once: bool, others: usize, after: &Times) -> Option<Target> {
     (at_once && others != 0).then(target)
 }
 
-/// Per cent by which a writer takes longer than beside CPUs that compute.
+/// Per cent by which a writer takes longer than with CPUs that compute.
 fn lost(what: &[Rounds; 3], to: usize) -> f64 {
     let idle = &what[IDLE];
     // Taking both computing phases cancels a drift within the round.
@@ -149,7 +149,7 @@ fn lost(what: &[Rounds; 3], to: usize) -> f64 {
     (what[to].times(than) - 1.0) * 100.0
 }
 
-/// Adds the rows for so many CPUs beside the writer.
+/// Adds the rows for so many CPUs next to the writer.
 fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Times) {
     let idle = format!("beside {others} that do not read");
     let cases = [&idle, &format!("beside {others} readers"), &format!("{idle}, again")];
@@ -200,9 +200,9 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// Runs one round of a writer beside other CPUs that go through the phases, with `times` operations
+/// Runs one round of a writer while other CPUs go through the phases, with `times` operations
 /// in each part that counts.
-fn write_beside<M: Machine, G: Concurrent, R: Sync>(
+fn write_with_others<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &dyn Areas,
     others: usize,
@@ -240,7 +240,7 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     };
     let mut took: Vec<f64> = alloc::vec![f64::NAN; others];
     let reading = &reading;
-    let beside = took.iter_mut().map(|took| {
+    let others_work = took.iter_mut().map(|took| {
         Box::new(move |barrier: &Barrier<'_, M>, watch: &Watch<'_, M>| {
             (rig.lab.kernel.enter)();
             watch.start();
@@ -249,7 +249,7 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
             Ok(())
         }) as Background<'_, M, Error>
     });
-    let taken: Measured = at_once(rig.lab, 1, measure, beside.collect())?;
+    let taken: Measured = at_once(rig.lab, 1, measure, others_work.collect())?;
     for (kind, (time, wall)) in sums.into_inner().into_iter().enumerate().take(kinds) {
         found.time[kind].push(time / turns as f64);
         if taken.together {
@@ -270,7 +270,7 @@ fn in_turns<M: Machine, G: Concurrent, R: Sync>(
 ) -> f64 {
     let (mut time, mut listed) = (0, 0);
     while listed == 0 || !barrier.is_over() {
-        // Relaxed: as in `write_beside`.
+        // Relaxed: as in `write_with_others`.
         if barrier.is_over() || reading.load(Ordering::Relaxed) {
             let began = (rig.lab.time)();
             black_box(areas.list());

@@ -15,7 +15,7 @@ const MOST: usize = 1024;
 const CHUNK: usize = 64 << 20;
 const PAGE: usize = 4096;
 
-struct State {
+struct HeapState {
     /// The first freed block of each size. Each block holds the address of the next one.
     free: [*mut *mut u8; MOST / STEP + 1],
     /// The rest of the current chunk.
@@ -25,13 +25,13 @@ struct State {
     bytes: isize,
 }
 
-struct Heap(UnsafeCell<State>);
+struct Heap(UnsafeCell<HeapState>);
 
 // SAFETY: the program has one thread, no signal handlers, and the functions below do not nest.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
-static HEAP: Heap = Heap(UnsafeCell::new(State {
+static HEAP: Heap = Heap(UnsafeCell::new(HeapState {
     free: [ptr::null_mut(); MOST / STEP + 1],
     next: ptr::null_mut(),
     left: 0,
@@ -42,7 +42,7 @@ fn is_small(layout: Layout) -> bool {
     layout.size() <= MOST && layout.align() <= STEP
 }
 
-impl State {
+impl HeapState {
     fn small(&mut self, class: usize) -> *mut u8 {
         let head = self.free[class];
         if !head.is_null() {

@@ -3,7 +3,7 @@
 //!
 //! It is compiled for `x86_64-unknown-none` (soft float), where neither the tree nor the compiler
 //! may use SSE or AVX, and measures the tree with one owner. It makes Linux system calls itself, so
-//! that it can run beside the other workers. `cargo bench -p samara-bench` builds it and runs it.
+//! that it can run next to the other workers. `cargo bench -p samara-bench` builds it and runs it.
 //! Alone:
 //!
 //! ```text

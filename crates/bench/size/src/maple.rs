@@ -1,4 +1,4 @@
-//! The tree, beside readers: what a kernel does with it.
+//! The tree, with readers: what a kernel does with it.
 
 use crate::any;
 use crate::host::Grace;

@@ -93,7 +93,7 @@ pub(crate) fn print(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()
 /// than a target of 90 % allows.
 const PASSING: usize = 10_000;
 
-/// The targets of a reader beside a writer.
+/// The targets of a reader concurrent with a writer.
 ///
 /// The reader of 1,000 and of 10,000 ranges has none: no map lets it keep 90 %. Two threads that
 /// share nothing but a word for each range (`passing-words`) leave it 41 to 72 % at 1,000 ranges,

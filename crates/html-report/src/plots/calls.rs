@@ -1,6 +1,6 @@
-//! Single calls beside Linux's, in the same emulator.
+//! Single calls compared with Linux, in the same emulator.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -20,8 +20,8 @@ pub(super) fn section(results: &Results) -> Section {
         let Some((run, rows)) = results.best_timed(|row| time(row) && row.cpus == cpus) else {
             continue;
         };
-        let beside = rows.iter().any(|row| row.implementation != "ours");
-        if beside {
+        let compared = rows.iter().any(|row| row.implementation != "ours");
+        if compared {
             let title =
                 if cpus == 1 { "Calls, one CPU".into() } else { format!("Calls, {cpus} CPUs") };
             let lines = lines(title, results.unit(run, rows[0]), &rows, name);
@@ -29,13 +29,13 @@ pub(super) fn section(results: &Results) -> Section {
         }
     }
     Section {
-        title: "Calls beside Linux",
+        title: "Calls compared with Linux",
         about: "Ours in the kernel of this project. Linux was measured by a module in the same \
             emulator: Debian's kernel, and a lean build without hardening. Instructions do not \
             depend on the host.",
         parts: vec![
-            Part::new("instructions", "samara boot bench --count --json FILE calls", counted),
-            Part::new("times", "samara boot bench --json FILE calls", timed),
+            PlotPart::new("instructions", "samara boot bench --count --json FILE calls", counted),
+            PlotPart::new("times", "samara boot bench --json FILE calls", timed),
         ],
     }
 }

@@ -1,6 +1,6 @@
 //! Pins by the number of pages of a call.
 
-use super::{Part, Section, Shown, drawn};
+use super::{PlotPart, Section, Shown, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -15,13 +15,13 @@ pub(super) fn section(results: &Results) -> Section {
             let title = match (case, cpus) {
                 ("alone", 1) => "Pin pages, one CPU".into(),
                 ("alone", _) => format!("Pin pages, {cpus} CPUs at once"),
-                (_, 1) => "Pin pages beside a writer, one CPU".into(),
-                _ => format!("Pin pages beside a writer, {cpus} CPUs at once"),
+                (_, 1) => "Pin pages while another CPU writes, one CPU".into(),
+                _ => format!("Pin pages while another CPU writes, {cpus} CPUs at once"),
             };
             let wanted = |row: &Row| time(row) && row.cpus == cpus && row.size > 0;
-            let beside = cpus > 1 || case != "alone";
-            let best = if beside { results.best_timed(wanted) } else { results.best(wanted) };
-            let plots = if beside { &mut together } else { &mut alone };
+            let contended = cpus > 1 || case != "alone";
+            let best = if contended { results.best_timed(wanted) } else { results.best(wanted) };
+            let plots = if contended { &mut together } else { &mut alone };
             plots.extend(by_pages(results, &title, best));
         }
     }
@@ -34,9 +34,9 @@ pub(super) fn section(results: &Results) -> Section {
             address space's lock, and the table's for each page. “The pins alone” is the locked \
             instruction on each page's count, which no way can do without.",
         parts: vec![
-            Part::new("pins on one CPU", COMMAND, alone),
-            Part::new("pins of several CPUs, and beside a writer", COMMAND, together),
-            Part::new("locked instructions", COMMAND, locked),
+            PlotPart::new("pins on one CPU", COMMAND, alone),
+            PlotPart::new("pins of several CPUs, and concurrent with a writer", COMMAND, together),
+            PlotPart::new("locked instructions", COMMAND, locked),
         ],
     }
 }

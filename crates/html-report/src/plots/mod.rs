@@ -22,11 +22,11 @@ pub(crate) struct Section {
     pub(crate) title: &'static str,
     /// What is measured.
     pub(crate) about: &'static str,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PlotPart>,
 }
 
 /// Plots of one kind of figure. Without any, a sentence stands in their place.
-pub(crate) struct Part {
+pub(crate) struct PlotPart {
     /// What the figures are.
     pub(crate) what: &'static str,
     /// The command that makes them.
@@ -46,13 +46,13 @@ pub(crate) enum Drawing {
     Lines(Lines),
 }
 
-impl Part {
+impl PlotPart {
     fn new(
         what: &'static str,
         command: &'static str,
         plots: impl IntoIterator<Item = Shown>,
-    ) -> Part {
-        Part { what, command, plots: plots.into_iter().collect() }
+    ) -> PlotPart {
+        PlotPart { what, command, plots: plots.into_iter().collect() }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use report::{Clock, Report, Run};
 
-    fn page(clock: Clock, rows: Vec<Row>) -> String {
+    pub(super) fn page(clock: Clock, rows: Vec<Row>) -> String {
         let run = Some(Run { clock, ..Run::default() });
         let mut results = Results::default();
         results.read("a", &Report { run, rows, ..Report::default() }.json_lines()).unwrap();
@@ -194,7 +194,7 @@ mod tests {
 
     /// CPUs that take turns do not wait for each other.
     #[test]
-    fn counted_instructions_are_no_times_of_cpus_beside_each_other() {
+    fn counted_instructions_are_no_times_of_concurrent_cpus() {
         assert!(!page(Clock::Instructions, rows(2)).contains("<figure"));
         let alone = page(Clock::Instructions, rows(1));
         assert!(alone.contains("<b>Pin pages, one CPU</b>, instructions/page"), "{alone}");

@@ -1,6 +1,6 @@
-//! Loops of programs beside a lean Linux, in the same emulator.
+//! Loops of programs compared with a lean Linux, in the same emulator.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -11,7 +11,7 @@ const RATE: &str = "rate";
 
 pub(super) fn section(results: &Results) -> Section {
     Section {
-        title: "Programs beside Linux",
+        title: "Programs compared with Linux",
         about: "Loops of calls and faults, on the kernel of this project and on a lean Linux 6.12: \
             Debian's source without hardening and mitigations. What is not the same: this Linux \
             has no cgroups, no LSM and no files on disk. Both run in the same emulator, without \
@@ -19,12 +19,12 @@ pub(super) fn section(results: &Results) -> Section {
             rounds or more. A lead below 1 %, or below the spreads of both, is a tie: the notes \
             at the end name these loops.",
         parts: vec![
-            Part::new(
+            PlotPart::new(
                 "instructions of an operation",
                 "samara boot --cpus 1 bench --count --json FILE programs --linux VMLINUZ",
                 plots(results, COUNTS, "instructions/operation"),
             ),
-            Part::new(
+            PlotPart::new(
                 "operations a second",
                 "samara boot bench --json FILE programs --linux VMLINUZ",
                 plots(results, RATE, "operations/s"),
@@ -58,7 +58,7 @@ fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Clock, Report, Run};
+    use report::Clock;
 
     fn page(systems: &[&str]) -> String {
         let row = |system: &str, case| Row::new("programs", case, system, 1, 0);
@@ -66,11 +66,7 @@ mod tests {
             ["brk1, processes", "fork1, threads"]
                 .map(|case| row(system, case).with(COUNTS, 300.0, "/operation"))
         });
-        let run = Some(Run { clock: Clock::Instructions, ..Run::default() });
-        let report = Report { run, rows: rows.collect(), ..Report::default() };
-        let mut results = Results::default();
-        results.read("a", &report.json_lines()).unwrap();
-        super::super::sections(&results).into_string()
+        super::super::tests::page(Clock::Instructions, rows.collect())
     }
 
     #[test]

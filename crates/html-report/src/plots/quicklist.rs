@@ -1,6 +1,6 @@
-//! Page-table pages, beside the published table.
+//! Page-table pages, compared with the published table.
 
-use super::{Part, Section, Shown, drawn};
+use super::{PlotPart, Section, Shown, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -29,13 +29,13 @@ pub(super) fn section(results: &Results) -> Section {
     let lines = results.best(counted);
     let lines = lines.and_then(|(run, rows)| plot(results, run, "Cache lines touched", rows));
     Section {
-        title: "Quicklists beside the published table",
+        title: "Quicklists compared with the published table",
         about: "A page-table page from a quicklist is in its initial state. One from the frame \
             source has to be cleared. The published figures are Lameter's for Linux, on a machine \
             of 2007.",
         parts: vec![
-            Part::new("allocations", COMMAND, plots),
-            Part::new("cache lines", COMMAND, lines),
+            PlotPart::new("allocations", COMMAND, plots),
+            PlotPart::new("cache lines", COMMAND, lines),
         ],
     }
 }

@@ -1,6 +1,6 @@
-//! The range tree beside BTreeMap, brie_tree and Linux, over the number of ranges.
+//! The range tree compared with BTreeMap, brie_tree and Linux, over the number of ranges.
 
-use super::{Drawing, Part, Section, Shown, drawn, lines};
+use super::{Drawing, PlotPart, Section, Shown, drawn, lines};
 use crate::data::Results;
 use crate::plot::{X, short};
 use report::Row;
@@ -21,7 +21,7 @@ const LEFT_OUT: &str = "cargo bench -p samara-bench -- --counts # without the wa
 const OF_C: &str = "campaign/capi-bench --json FILE";
 /// The figures: the experiment, its metric, the words for it, and its command.
 const FIGURES: [(&str, &str, &str, &str); 5] = [
-    ("range-tree", "time", "times, beside Linux's", TIMED),
+    ("range-tree", "time", "times, and Linux's", TIMED),
     ("range-tree-counts", "instructions", "instructions", COUNTED),
     ("range-tree", "bytes_per_entry", "bytes", TIMED),
     ("node-sources-counts", "instructions", "instructions by the source of nodes", SOURCES),
@@ -40,18 +40,18 @@ pub(super) fn section(results: &Results) -> Section {
             let axis = (X::Tenfold("ranges"), true);
             plots.extend(drawn(results, best, &case, axis, |row| row.size as f64));
         }
-        parts.push(Part::new(what, command, plots));
+        parts.push(PlotPart::new(what, command, plots));
     }
-    parts.push(Part::new("each way to write, left out", LEFT_OUT, ablation(results)));
-    parts.push(Part::new("threads on the C library", OF_C, threads(results)));
+    parts.push(PlotPart::new("each way to write, left out", LEFT_OUT, ablation(results)));
+    parts.push(PlotPart::new("threads on the C library", OF_C, threads(results)));
     Section {
         title: "The range tree by size",
         about: "Each operation on the same ranges, in one run. Our tree with one owner is changed \
             in place; shared, it has readers that take no lock. Linux's figures were published: \
-            they are times of its user-space build on another machine, so they stand beside \
-            times only. BTreeMap and brie_tree have neither readers beside a writer nor an index \
-            of gaps. The C library stands beside an rbtree with gaps that was written for this \
-            comparison, and beside GTree and Judy.",
+            they are times of its user-space build on another machine, so they stand next to \
+            times only. BTreeMap and brie_tree have neither readers concurrent with a writer nor \
+            an index of gaps. The C library stands next to an rbtree with gaps that was written \
+            for this comparison, and next to GTree and Judy.",
         parts,
     }
 }

@@ -1,6 +1,6 @@
-//! Readers of all kernel areas beside a writer.
+//! Readers of all kernel areas while a writer runs.
 
-use super::{Part, Section, drawn};
+use super::{PlotPart, Section, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -17,19 +17,19 @@ pub(super) fn section(results: &Results) -> Section {
     let by_readers =
         |best, title: &str, log| drawn(results, best, title, (X::Linear("readers"), log), readers);
     let lost = by_readers(results.best_timed(lost), "Lost by a writer to readers", false);
-    let title = "A listing of all areas, beside a writer";
+    let title = "A listing of all areas, while a writer runs";
     let listing = by_readers(results.best_timed(listing), title, true);
     let title = "The sums over all areas (get_vmalloc_info)";
     let areas = (X::Tenfold("areas"), true);
     let sums = drawn(results, results.best(sums), title, areas, |row| row.size as f64);
     Section {
-        title: "Readers beside a writer",
+        title: "Readers concurrent with a writer",
         about: "A writer allocates and frees kernel areas, while readers list all of them. The old \
             way's readers take the writer's lock.",
         parts: vec![
-            Part::new("a writer beside readers", COMMAND, lost),
-            Part::new("listings", COMMAND, listing),
-            Part::new("the sums over all areas", COMMAND, sums),
+            PlotPart::new("a writer concurrent with readers", COMMAND, lost),
+            PlotPart::new("listings", COMMAND, listing),
+            PlotPart::new("the sums over all areas", COMMAND, sums),
         ],
     }
 }

@@ -1,6 +1,6 @@
-//! Kernel areas by the number of CPUs, beside both baselines.
+//! Kernel areas by the number of CPUs, compared with both baselines.
 
-use super::{Part, Section, drawn};
+use super::{PlotPart, Section, drawn};
 use crate::data::Results;
 use crate::plot::X;
 use report::Row;
@@ -32,9 +32,9 @@ pub(super) fn section(results: &Results) -> Section {
             and pools” is Linux's way of today. Ours, “lazy”, waits for flushes that CPUs do \
             anyway.",
         parts: vec![
-            Part::new("the work of all CPUs", COUNTED, counted),
-            Part::new("times", TIMED, timed),
-            Part::new("IPIs", TIMED, ipis),
+            PlotPart::new("the work of all CPUs", COUNTED, counted),
+            PlotPart::new("times", TIMED, timed),
+            PlotPart::new("IPIs", TIMED, ipis),
         ],
     }
 }

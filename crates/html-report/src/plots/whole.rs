@@ -1,6 +1,6 @@
-//! Whole programs beside a lean Linux: a build of a C project, and the snapshot of redis.
+//! Whole programs compared with a lean Linux: a build of a C project, and the snapshot of redis.
 
-use super::{Drawing, Part, Section, Shown, lines};
+use super::{Drawing, PlotPart, Section, Shown, lines};
 use crate::data::Results;
 use report::Row;
 
@@ -16,14 +16,18 @@ const OF_SNAPSHOT: [(&str, &str); 3] = [
 
 pub(super) fn section(results: &Results) -> Section {
     Section {
-        title: "Whole programs beside Linux",
+        title: "Whole programs compared with Linux",
         about: "A build of a C project of 50 files by make, sh and gcc, and redis while it writes \
             its data to a file in a child: a client replaces values meanwhile, one request after \
             the other. The kernel of this project and a lean Linux 6.12 have the same emulator, \
             files and pages of 4 KiB. A figure is the median of the rounds.",
         parts: vec![
-            Part::new("a build", "campaign/kernbench --linux BZIMAGE --json FILE", build(results)),
-            Part::new(
+            PlotPart::new(
+                "a build",
+                "campaign/kernbench --linux BZIMAGE --json FILE",
+                build(results),
+            ),
+            PlotPart::new(
                 "snapshots",
                 "campaign/snapshot --cpus 2 --linux BZIMAGE --json FILE",
                 OF_SNAPSHOT.iter().filter_map(|of| snapshot(results, of)),
@@ -56,16 +60,9 @@ fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Shown> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::page;
     use super::*;
-    use report::{Clock, Report, Run};
-
-    fn page(rows: Vec<Row>) -> String {
-        let run = Some(Run { clock: Clock::Instructions, ..Run::default() });
-        let report = Report { run, rows, ..Report::default() };
-        let mut results = Results::default();
-        results.read("a", &report.json_lines()).unwrap();
-        super::super::sections(&results).into_string()
-    }
+    use report::Clock;
 
     #[test]
     fn both_kernels_stand_in_one_plot() {
@@ -74,6 +71,7 @@ mod tests {
                 .map(|system| Row::new(experiment, case, system, 1, 64).with(metric, 30.0, unit))
         };
         let html = page(
+            Clock::Instructions,
             [
                 of(BUILD, "build of 50 files", "instructions of the kernel", ""),
                 of(SNAPSHOT, "64 MiB", "longest request", "ns"),
@@ -94,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_command_stands_where_figures_are_missing() {
-        let html = page(Vec::new());
+        let html = page(Clock::Instructions, Vec::new());
         assert!(html.contains("campaign/kernbench --linux BZIMAGE"), "{html}");
         assert!(html.contains("campaign/snapshot --cpus 2 --linux BZIMAGE"), "{html}");
     }

@@ -36,7 +36,7 @@ struct Frame {
 
 /// The line of a call.
 #[derive(Deserialize)]
-struct Call {
+struct CallRow {
     time_ns: u64,
     call: String,
     mm: u64,
@@ -59,7 +59,7 @@ impl Calls {
     /// # Errors
     /// A part is missing.
     pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
-        let Call { time_ns, call, mm, vmas, mapped_bytes, stack, error } = parsed(value)?;
+        let CallRow { time_ns, call, mm, vmas, mapped_bytes, stack, error } = parsed(value)?;
         self.sizes.insert(mm, (vmas, mapped_bytes));
         *self.kinds.entry(call).or_default() += 1;
         if let Some(stack) = stack {

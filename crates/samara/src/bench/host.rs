@@ -6,7 +6,7 @@
 //! alike.
 
 use crate::complain;
-use machine::{PageSize, VirtAddr, VirtRange};
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use parking_lot::{RawRwLock, RwLock};
 use report::Report;
@@ -41,27 +41,20 @@ pub(super) fn on_bare(
     let measure_cost =
         |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| cost(effort.runs, prepare, run);
     let tables = bare.on_cpu(0, || kernel(&bare))?;
-    let result = measure(&Lab {
-        host: Host {
-            machine: &bare,
-            run: &|programs| bare.threads(programs),
-            quiet: || {
-                BareGrace::quiescent_state();
-                BareGrace::reclaim(usize::MAX);
-            },
+    let host = Host {
+        machine: &bare,
+        run: &|programs| bare.threads(programs),
+        quiet: || {
+            BareGrace::quiescent_state();
+            BareGrace::reclaim(usize::MAX);
         },
-        kernel: KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None },
-        time: processor_time,
-        clock,
-        disturbed,
+    };
+    let kernel = KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None };
+    let result = measure(&Lab {
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
         measure_cost: Some(&measure_cost),
-        progress: &progress,
-        scale: effort.scale,
-        cpus: effort.cpus,
-        at_once: true,
-        types: PhantomData,
+        ..lab(effort, host, kernel)
     });
     bare.on_cpu(0, || drop(tables));
     result.map_err(|error| error.to_string())
@@ -84,37 +77,52 @@ pub(super) fn on_sim(
     // tables with that tag.
     let enter = || unsafe { tables.activate() };
     let ticks = |tick: Option<Tick>| *ticking.write() = tick;
-    let result = measure(&Lab {
-        host: Host {
-            machine: &sim,
-            run: &|programs: Vec<Program<'_>>| {
-                threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
-            },
-            quiet: || {
-                Grace::quiescent_state();
-                Grace::reclaim(usize::MAX);
-            },
+    let host = Host {
+        machine: &sim,
+        run: &|programs: Vec<Program<'_>>| {
+            threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
         },
-        kernel: KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) },
+        quiet: || {
+            Grace::quiescent_state();
+            Grace::reclaim(usize::MAX);
+        },
+    };
+    let kernel = KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) };
+    // Costs would include the work of the machine itself at each step.
+    let result = measure(&Lab {
+        interrupts: &|| sim.stats().ipis_sent,
+        flushes: &|| sim.stats().flushes,
+        ..lab(effort, host, kernel)
+    });
+    sim.on_cpu(0, || drop(tables));
+    result.map_err(|error| error.to_string())
+}
+
+/// A lab of this host, which counts nothing.
+fn lab<'a, M: Machine, G: grace::Concurrent>(
+    effort: Effort<'a>,
+    host: Host<'a, M>,
+    kernel: KernelHalf<'a, M, G>,
+) -> Lab<'a, M, G, RawRwLock> {
+    Lab {
+        host,
+        kernel,
         time: processor_time,
         clock,
         disturbed,
-        interrupts: &|| sim.stats().ipis_sent,
-        flushes: &|| sim.stats().flushes,
-        // The counts would include the work of the machine itself at each step.
+        interrupts: &|| 0,
+        flushes: &|| 0,
         measure_cost: None,
         progress: &progress,
         scale: effort.scale,
         cpus: effort.cpus,
         at_once: true,
         types: PhantomData,
-    });
-    sim.on_cpu(0, || drop(tables));
-    result.map_err(|error| error.to_string())
+    }
 }
 
 /// Makes the kernel's tables of a machine, on one of its CPUs.
-fn kernel<M: machine::Machine, G: grace::Concurrent>(
+fn kernel<M: Machine, G: grace::Concurrent>(
     machine: &M,
 ) -> Result<Arc<PageTables<M, X86_64L4, G>>, String> {
     let paging = Paging::try_new(machine.clone(), PageSize::Size1G);

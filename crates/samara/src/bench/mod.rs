@@ -3,7 +3,7 @@
 mod host;
 
 use crate::output::{self, Lines};
-use crate::{PROGRAM, cli, complain};
+use crate::{PROGRAM, cli, ending};
 use clap::builder::PossibleValue;
 use host::{Effort, on_bare, on_sim};
 use machine::Machine;
@@ -12,9 +12,6 @@ use report::{Clock, Report, Run};
 use sim::{Bare, BareGrace, Grace, Sim};
 use std::process::ExitCode;
 use workloads::{Experiment, Needs, Part, Scale};
-
-/// The exit code if something could not be measured, or a result not be written.
-const FAILED: u8 = 2;
 
 /// The machine of `samara bench`.
 const MACHINE: &str = "a machine in software, whose CPUs are threads of the host";
@@ -34,7 +31,8 @@ pub(crate) const PROGRAMS: &str = "programs";
 
 /// The names of the experiments of `samara boot bench`.
 pub(crate) fn boot_names() -> Vec<PossibleValue> {
-    let programs = PossibleValue::new(PROGRAMS).help("Loops of programs, beside Linux's: alone");
+    let programs =
+        PossibleValue::new(PROGRAMS).help("Loops of programs, compared with Linux's: alone");
     names().into_iter().chain([programs]).collect()
 }
 
@@ -45,13 +43,7 @@ pub(crate) fn with_waiting() -> Vec<&'static str> {
 
 pub(crate) fn run(options: &cli::Bench) -> ExitCode {
     let result = output::open(options.json.as_deref());
-    match result.and_then(|file| write(&measure(options)?, file)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(cause) => {
-            complain(cause);
-            FAILED.into()
-        }
-    }
+    ending(result.and_then(|file| write(&measure(options)?, file)))
 }
 
 fn measure(options: &cli::Bench) -> Result<Report, String> {

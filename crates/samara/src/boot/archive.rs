@@ -36,15 +36,15 @@ pub(super) enum EntryKind {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TreeEntry {
     pub(super) kind: EntryKind,
     /// The permissions.
     pub(super) mode: u32,
 }
 
-impl Entry {
+impl TreeEntry {
     /// The entry for what the host has at a path, or the reason why there can be none.
-    pub(super) fn of_host(at: &Path) -> io::Result<Result<Entry, &'static str>> {
+    pub(super) fn of_host(at: &Path) -> io::Result<Result<TreeEntry, &'static str>> {
         let metadata = at.symlink_metadata()?;
         let kind = if metadata.is_dir() {
             EntryKind::Folder
@@ -58,7 +58,7 @@ impl Entry {
         } else {
             return Ok(Err("it is no file, folder or link"));
         };
-        Ok(Ok(Entry { kind, mode: metadata.permissions().mode() & 0o7777 }))
+        Ok(Ok(TreeEntry { kind, mode: metadata.permissions().mode() & 0o7777 }))
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) type LeftOut = Vec<(PathBuf, &'static str)>;
 
 /// A root file system: its entries by their paths, which do not begin with a slash.
 #[derive(Debug, Default)]
-pub(super) struct Tree(BTreeMap<String, Entry>);
+pub(super) struct Tree(BTreeMap<String, TreeEntry>);
 
 impl Tree {
     /// Reads the folder, and all folders in it. Returns the tree, and what it leaves out: sockets,
@@ -98,7 +98,7 @@ impl Tree {
                 if path == OURS {
                     return Err(format!("the name {} is reserved: rename it", at.display()));
                 }
-                match Entry::of_host(&at).map_err(|error| cannot(&at, error))? {
+                match TreeEntry::of_host(&at).map_err(|error| cannot(&at, error))? {
                     Ok(entry) => {
                         if matches!(entry.kind, EntryKind::Folder) {
                             folders.push((at, format!("{path}/")));
@@ -112,11 +112,11 @@ impl Tree {
         Ok(left_out)
     }
 
-    pub(super) fn get(&self, path: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, path: &str) -> Option<&TreeEntry> {
         self.0.get(path)
     }
 
-    pub(super) fn add(&mut self, path: &str, entry: Entry) {
+    pub(super) fn add(&mut self, path: &str, entry: TreeEntry) {
         self.0.insert(path.into(), entry);
     }
 
@@ -134,7 +134,7 @@ impl Tree {
 
     /// The entry to which a path leads, with all links followed, and its own path. The links are
     /// those of the tree: none leads out of it.
-    pub(super) fn resolve(&self, path: &str) -> Option<(String, &Entry)> {
+    pub(super) fn resolve(&self, path: &str) -> Option<(String, &TreeEntry)> {
         let mut walk = Walk::new(path);
         while let Some(here) = walk.step() {
             if let EntryKind::Link(target) = &self.get(&here)?.kind {
@@ -160,7 +160,7 @@ impl Tree {
             let data: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
             write(&mut out, path, REGULAR | 0o444, &data).map_err(failed)?;
         }
-        for (path, Entry { kind, mode }) in &self.0 {
+        for (path, TreeEntry { kind, mode }) in &self.0 {
             match kind {
                 EntryKind::Folder => write(&mut out, path, FOLDER | mode, &[]).map_err(failed)?,
                 EntryKind::Link(target) => {
@@ -203,18 +203,21 @@ fn copy(out: &mut impl Write, path: &str, mode: u32, from: &Path) -> io::Result<
 mod tests {
     use super::*;
 
-    fn link(target: &str) -> Entry {
-        Entry { kind: EntryKind::Link(target.into()), mode: 0o777 }
+    fn link(target: &str) -> TreeEntry {
+        TreeEntry { kind: EntryKind::Link(target.into()), mode: 0o777 }
     }
 
     #[test]
     fn links_lead_to_entries_of_the_tree() {
         let mut tree = Tree::default();
-        let folder = || Entry { kind: EntryKind::Folder, mode: 0o755 };
+        let folder = || TreeEntry { kind: EntryKind::Folder, mode: 0o755 };
         for path in ["bin", "usr", "usr/bin"] {
             tree.add(path, folder());
         }
-        tree.add("usr/bin/box", Entry { kind: EntryKind::File("/host/box".into()), mode: 0o755 });
+        tree.add(
+            "usr/bin/box",
+            TreeEntry { kind: EntryKind::File("/host/box".into()), mode: 0o755 },
+        );
         tree.add("bin/ls", link("../usr/bin/box"));
         tree.add("bin/sh", link("/usr/bin/box"));
         tree.add("b", link("usr/bin"));
@@ -256,7 +259,7 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_is_named() {
         let mut tree = Tree::default();
-        tree.add("a", Entry { kind: EntryKind::File("/nowhere/a".into()), mode: 0o644 });
+        tree.add("a", TreeEntry { kind: EntryKind::File("/nowhere/a".into()), mode: 0o644 });
         let error = tree.archive(&["/a".into()], &[]).unwrap_err();
         assert!(error.contains("cannot put /nowhere/a into the archive"), "{error}");
     }

@@ -11,7 +11,7 @@
 //! The kernel is not trusted: a frame of an unknown kind ends the run, no length reserves memory,
 //! and a line of the console without an end is told in pieces.
 
-use super::run::Told;
+use super::run::LineSender;
 use super::spool::Spool;
 use crate::cli::{Arch, Boot, Machine};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -124,7 +124,7 @@ pub(super) struct Heard {
 impl Heard {
     /// Passes on what has come. It does not wait if the socket is readable. Returns false at the
     /// end, or if nothing more can be told.
-    pub(super) fn read(&mut self, buffer: &mut [u8], told: &Told) -> bool {
+    pub(super) fn read(&mut self, buffer: &mut [u8], told: &LineSender) -> bool {
         let count = match self.socket.read(buffer) {
             Ok(0) => 0,
             Ok(count) => count,
@@ -146,7 +146,7 @@ impl Heard {
         })
     }
 
-    fn pass(&mut self, mut bytes: &[u8], told: &Told) -> Result<bool, String> {
+    fn pass(&mut self, mut bytes: &[u8], told: &LineSender) -> Result<bool, String> {
         while !bytes.is_empty() {
             if self.rest == 0 {
                 let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
@@ -176,7 +176,7 @@ impl Heard {
     }
 
     /// Passes on a piece of a frame.
-    fn piece(&mut self, kind: u8, piece: &[u8], told: &Told) -> Result<bool, String> {
+    fn piece(&mut self, kind: u8, piece: &[u8], told: &LineSender) -> Result<bool, String> {
         let written = |name: &str, written: io::Result<()>| {
             written.map_err(|error| format!("cannot write to standard {name}: {error}"))
         };

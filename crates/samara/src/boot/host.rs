@@ -3,7 +3,7 @@
 //! The links and folders that lead to a file are copied with it, so the path means the same file in
 //! the machine. Entries that the tree has already stay, and paths lead through them.
 
-use super::archive::{Entry, EntryKind, LeftOut, OURS, Tree};
+use super::archive::{EntryKind, LeftOut, OURS, Tree, TreeEntry};
 use super::walk::Walk;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub(super) fn copy(tree: &mut Tree, path: &str) -> Result<(String, LeftOut), Str
             return Err(format!("the name /{OURS} is reserved"));
         }
         if tree.get(&here).is_none() {
-            let entry = Entry::of_host(Path::new(&format!("/{here}")));
+            let entry = TreeEntry::of_host(Path::new(&format!("/{here}")));
             let cannot = |why: String| format!("cannot read /{here}: {why}");
             let entry = entry.map_err(|error| cannot(error.to_string()))?;
             tree.add(&here, entry.map_err(|why| cannot(why.into()))?);

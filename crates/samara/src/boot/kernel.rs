@@ -46,7 +46,7 @@ fn has_kernel(checkout: &Path) -> bool {
     checkout.join("kernel/Cargo.toml").is_file()
 }
 
-/// The kernel of an installation: in `lib/samara` beside the folder of this program.
+/// The kernel of an installation: in `lib/samara` next to the folder of this program.
 fn installed(arch: Arch) -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let kernel = program.parent()?.parent()?.join("lib/samara").join(arch.installed());

@@ -4,8 +4,8 @@
 //!    arch, accel      refuse what cannot be done; accel tries KVM
 //!        ▼
 //!    kernel ──► needs, what is not installed       program     checks the program and its files:
-//!        │ the kernel is built                        ├──► archive, the files that the kernel gets
-//!        ▼                                            │       └──► host, copies of the host's files
+//!        │ the kernel is built                        ├──► archive, the kernel's files
+//!        ▼                                            │       └──► host, copies of its files
 //!    qemu             QEMU's command line             │              └──► walk, along links
 //!        ▼                                            └──► libraries ──► elf, cache
 //!    run ◄──────────────────────────────────────── channel    what the program writes and reads
@@ -53,9 +53,11 @@ use outcome::Outcome;
 use report::{Clock, Run};
 use serde_json::Value;
 use spool::Spool;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use trace::report::messages;
 
@@ -165,10 +167,15 @@ fn execute<'a>(
     let archive = program::archive(run, &options.memory)?;
     let files = out.as_ref().map(Out::archive).transpose().map_err(Failure::no_machine)?;
     let outcome = Outcome::of(with_channel(options, Some(&archive), (output, files), people)?)?;
-    for (path, reason) in out.map_or(Ok(Vec::new()), Out::write).map_err(Failure::no_machine)? {
+    tell_left_out(out.map_or(Ok(Vec::new()), Out::write).map_err(Failure::no_machine)?);
+    Ok(outcome)
+}
+
+/// Tells of files that are not copied, each with the reason.
+fn tell_left_out(left_out: Vec<(PathBuf, impl Display)>) {
+    for (path, reason) in left_out {
         complain(format_args!("left out, because {reason}: {}", path.display()));
     }
-    Ok(outcome)
 }
 
 /// Runs the machine with a channel, and returns the kernel's last record.

@@ -47,7 +47,7 @@ enum EntryKind {
 
 /// An entry, whose data begins at a place of the archive.
 #[derive(Debug)]
-struct Entry {
+struct ArchiveEntry {
     kind: EntryKind,
     mode: u32,
     data: u64,
@@ -108,7 +108,7 @@ impl Out {
 /// The path that cannot be written.
 fn write_all(
     folder: &Path,
-    entries: &BTreeMap<Vec<u8>, Entry>,
+    entries: &BTreeMap<Vec<u8>, ArchiveEntry>,
     archive: &mut BufReader<File>,
 ) -> Result<Vec<(PathBuf, String)>, String> {
     let place = |path: &[u8]| folder.join(OsStr::from_bytes(path));
@@ -158,7 +158,10 @@ fn unreadable(error: io::Error) -> String {
 ///
 /// # Errors
 /// Why it cannot be read, for a sentence that begins with its name.
-fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>, Entry>, String> {
+fn entries(
+    archive: &mut BufReader<File>,
+    bytes: u64,
+) -> Result<BTreeMap<Vec<u8>, ArchiveEntry>, String> {
     let failed = unreadable;
     let mut entries = BTreeMap::new();
     let mut linked: HashMap<u32, Rc<[u8]>> = HashMap::new();
@@ -206,7 +209,7 @@ fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>
         let in_folder = parent == 0
             || entries
                 .get(&path[..parent - 1])
-                .is_some_and(|parent: &Entry| parent.kind == EntryKind::Folder);
+                .is_some_and(|parent: &ArchiveEntry| parent.kind == EntryKind::Folder);
         if matches!(name, b"" | b"." | b"..") || path.contains(&0) || !in_folder {
             return Err(format!("have the path {shown}, which may lead out"));
         }
@@ -218,7 +221,7 @@ fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>
             }
             linked.entry(inode).or_insert_with(|| path.as_slice().into());
         }
-        let entry = Entry { kind, mode, data: start, bytes: data, first };
+        let entry = ArchiveEntry { kind, mode, data: start, bytes: data, first };
         if entries.insert(path.clone(), entry).is_some() {
             return Err(format!("have the path {shown} twice"));
         }
@@ -226,7 +229,7 @@ fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>
 }
 
 /// Writes a new file.
-fn file(at: &Path, entry: &Entry, archive: &mut BufReader<File>) -> io::Result<()> {
+fn file(at: &Path, entry: &ArchiveEntry, archive: &mut BufReader<File>) -> io::Result<()> {
     let mut file = File::create_new(at)?;
     archive.seek(SeekFrom::Start(entry.data))?;
     let mut left = entry.bytes as usize;
@@ -242,7 +245,7 @@ fn file(at: &Path, entry: &Entry, archive: &mut BufReader<File>) -> io::Result<(
 }
 
 /// The target of a link.
-fn target(entry: &Entry, archive: &mut BufReader<File>) -> io::Result<OsString> {
+fn target(entry: &ArchiveEntry, archive: &mut BufReader<File>) -> io::Result<OsString> {
     archive.seek(SeekFrom::Start(entry.data))?;
     // It is shorter than a page.
     let mut target = vec![0; entry.bytes as usize];

@@ -1,10 +1,11 @@
 //! The program of a run: where it is, whether the kernel can run it, and its archive.
 
-use super::archive::{Entry, EntryKind, LeftOut, Tree};
+use super::archive::{EntryKind, Tree, TreeEntry};
 use super::elf::{Elf, interpreter_of_script};
-use super::ending::{Failure, NO_MACHINE, NOT_FOUND, NOT_RUNNABLE};
+use super::ending::{Failure, NOT_FOUND, NOT_RUNNABLE};
 use super::host;
 use super::libraries::Collector;
+use super::tell_left_out;
 use crate::cli::{LEAST_MIB, Run, mib};
 use crate::complain;
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
-/// MiB beside the kernel and the archive, for the pages of the program.
+/// MiB in addition to the kernel and the archive, for the pages of the program.
 const PAGES_MIB: u64 = 16;
 
 /// The archive with the program and its files. `memory` is the machine's.
@@ -23,20 +24,21 @@ const PAGES_MIB: u64 = 16;
 pub(super) fn archive(run: &Run, memory: &str) -> Result<File, Failure> {
     let mut tree = Tree::default();
     if let Some(root) = &run.files {
-        let (read, left_out) = Tree::read(root).map_err(no_machine)?;
+        let (read, left_out) = Tree::read(root).map_err(Failure::no_machine)?;
         tell_left_out(left_out);
         tree = read;
     }
     let mut added = Vec::new();
     for path in &run.add {
         let copied = host::absolute(path).and_then(|path| host::copy(&mut tree, &path));
-        let (path, left_out) = copied.map_err(|why| no_machine(format!("--add: {why}")))?;
+        let (path, left_out) =
+            copied.map_err(|why| Failure::no_machine(format!("--add: {why}")))?;
         tell_left_out(left_out);
         added.push(path);
     }
     let mut argv = Vec::new();
     for word in &run.command {
-        let word = word.to_str().ok_or_else(|| no_machine("an argument is not UTF-8".into()))?;
+        let word = word.to_str().ok_or_else(|| Failure::no_machine("an argument is not UTF-8"))?;
         argv.push(word.to_string());
     }
     let program = argv.first().cloned().unwrap_or_default();
@@ -60,18 +62,16 @@ pub(super) fn archive(run: &Run, memory: &str) -> Result<File, Failure> {
         return Err(not_runnable(&file, why));
     }
     argv[0] = format!("/{path}");
-    let (file, bytes) = tree.archive(&argv, &run.env).map_err(no_machine)?;
+    let (file, bytes) = tree.archive(&argv, &run.env).map_err(Failure::no_machine)?;
     let files = bytes.div_ceil(MIB);
     let least = LEAST_MIB + PAGES_MIB + files;
     if mib(memory).is_some_and(|memory| memory < least) {
         let why = format!("{memory} is too little memory for files of {files} MiB");
-        return Err(no_machine(format!("{why}: give the machine --memory {least}M at least")));
+        return Err(Failure::no_machine(format!(
+            "{why}: give the machine --memory {least}M at least"
+        )));
     }
     Ok(file)
-}
-
-fn no_machine(what: String) -> Failure {
-    Failure { code: NO_MACHINE, what }
 }
 
 fn not_runnable(file: &Path, why: String) -> Failure {
@@ -95,19 +95,13 @@ fn within(tree: &Tree, program: &str) -> Option<(String, PathBuf)> {
     }
 }
 
-fn tell_left_out(left_out: LeftOut) {
-    for (path, reason) in left_out {
-        complain(format_args!("left out, because {reason}: {}", path.display()));
-    }
-}
-
 /// Adds the libraries of what `--add` has named. A file of a folder may lack one: it is then told,
 /// and the program may do without.
 fn add_libraries(libraries: &mut Collector<'_>, added: &[String]) -> Result<(), Failure> {
     for path in added {
         for (file, is_named) in libraries.programs_below(path) {
             match libraries.add(&file) {
-                Err(why) if is_named => return Err(no_machine(format!("--add: {why}"))),
+                Err(why) if is_named => return Err(Failure::no_machine(format!("--add: {why}"))),
                 Err(why) => complain(format_args!("without a library: {why}")),
                 Ok(()) => {}
             }
@@ -120,8 +114,8 @@ fn add_libraries(libraries: &mut Collector<'_>, added: &[String]) -> Result<(), 
 fn copy(tree: &mut Tree, program: &str) -> Result<(String, PathBuf), Failure> {
     let file = PathBuf::from(program);
     find(&file)?;
-    let path = host::absolute(&file).map_err(no_machine)?;
-    host::copy(tree, &path).map_err(no_machine)?;
+    let path = host::absolute(&file).map_err(Failure::no_machine)?;
+    host::copy(tree, &path).map_err(Failure::no_machine)?;
     let found = within(tree, &path);
     found.ok_or_else(|| not_runnable(&file, "--files has another file at its path".into()))
 }
@@ -149,7 +143,7 @@ fn add(tree: &mut Tree, program: &str) -> Result<String, Failure> {
         let why = format!("--files has another {name}: rename one of them");
         return Err(not_runnable(file, why));
     }
-    tree.add(name, Entry { kind: EntryKind::File(file.into()), mode });
+    tree.add(name, TreeEntry { kind: EntryKind::File(file.into()), mode });
     Ok(name.into())
 }
 

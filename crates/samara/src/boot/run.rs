@@ -25,16 +25,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A line of the console, or none at the end, or the error of a stream.
-type Line = Result<Option<Vec<u8>>, String>;
+type ConsoleLine = Result<Option<Vec<u8>>, String>;
 
 /// Tells the main thread of lines.
-pub(super) struct Told {
-    lines: SyncSender<Line>,
+pub(super) struct LineSender {
+    lines: SyncSender<ConsoleLine>,
     /// One for each line that has been handled.
     handled: Receiver<()>,
 }
 
-impl Told {
+impl LineSender {
     /// Tells of a line, and waits until it has been handled: then what follows it comes later.
     /// Returns false if the run has ended.
     pub(super) fn line(&self, line: Vec<u8>) -> bool {
@@ -92,7 +92,7 @@ pub(super) fn run(
     let (sender, lines) = sync_channel(WAITING);
     let (handle, handled) = sync_channel(WAITING);
     let console = child.stdout.take();
-    let told = Told { lines: sender, handled };
+    let told = LineSender { lines: sender, handled };
     thread::spawn(move || {
         read(console, channel.map(Channel::start), &told);
         // Another thread that waits for input may still have a sender.
@@ -165,7 +165,7 @@ fn end_with_us(_: &mut Command) {}
 /// Tells of each line of the console, and of the rest that has no line end, and passes on what the
 /// channel brings. The kernel writes to the console in a panic, after all else: so that is read
 /// when the channel has nothing.
-fn read(console: Option<ChildStdout>, mut channel: Option<Heard>, told: &Told) {
+fn read(console: Option<ChildStdout>, mut channel: Option<Heard>, told: &LineSender) {
     let Some(mut console) = console else { return };
     let (mut buffer, mut line) = (vec![0; PIECE], Vec::new());
     let mut goes_on = true;
@@ -217,7 +217,10 @@ fn readable(
     Ok((has.next() == Some(true), has_channel))
 }
 
-fn next(lines: &Receiver<Line>, end: Option<Instant>) -> Result<Line, RecvTimeoutError> {
+fn next(
+    lines: &Receiver<ConsoleLine>,
+    end: Option<Instant>,
+) -> Result<ConsoleLine, RecvTimeoutError> {
     match end {
         Some(end) => lines.recv_timeout(end.saturating_duration_since(Instant::now())),
         None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),

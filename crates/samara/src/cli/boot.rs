@@ -15,7 +15,7 @@ Builds the kernel and runs it in QEMU. The kernel's console goes to standard out
 progress to standard error.
 
 The kernel is that of the checkout that this program was built from, or that SAMARA_CHECKOUT names.
-Without one, it is lib/samara/kernel beside the folder of this program, or what --kernel names.
+Without one, it is lib/samara/kernel next to the folder of this program, or what --kernel names.
 
 Examples:
   samara boot                                 boot, and print what the kernel finds
@@ -25,7 +25,7 @@ Examples:
   samara boot --arch aarch64 --cpus 8 test    on AArch64
   samara boot --accel kvm test                on the host's own MMU, where /dev/kvm works
   samara boot bench gup --effort quick        an experiment on a real page-table walker
-  samara boot bench calls                     single calls, beside Linux's in the same emulator
+  samara boot bench calls                     single calls, and Linux's in the same emulator
   samara boot bench --count --json - vmap     count instructions: the same in each run
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
   samara boot --cpus 8 bench programs         loops of calls and faults, as processes and threads
@@ -138,7 +138,7 @@ pub(crate) enum Task {
     #[command(after_help = "\
 With --count, QEMU runs one CPU at a time, and each instruction takes a nanosecond. So times are
 numbers of instructions of all CPUs, and the same in each run. A CPU that waits yields its turn, so
-waiting costs almost nothing, unlike on real processors. The costs of CPUs beside each other are
+waiting costs almost nothing, unlike on real processors. The costs of concurrent CPUs are
 then not targets.
 
 With --waiting as well, turns are short and a CPU that waits keeps its turn. The counts are then the
@@ -207,7 +207,7 @@ pub(crate) struct BootBench {
     #[arg(long, requires = "count")]
     pub(crate) waiting: bool,
 
-    /// With programs: run this kernel of Linux, a bzImage, beside ours
+    /// With programs: run this kernel of Linux, a bzImage, as well
     #[arg(long, value_name = "VMLINUZ")]
     pub(crate) linux: Option<PathBuf>,
 

@@ -1,6 +1,6 @@
 //! `samara replay --pages`: gives the address spaces of a recording their pages.
 //!
-//! Each address space of the mirror gets one of [`mm`] beside it, on the machine in software of
+//! Each address space of the mirror gets one of [`mm`] next to it, on the machine in software of
 //! [`sim`] with all its checkers on. The mirror breaks each record down to steps
 //! ([`trace::mirror::SpaceChange`]), and each step is carried out there, too, by the call of `mm`
 //! where there is one: so pages are faulted in, copied, moved, protected and freed by the calls of
@@ -41,10 +41,10 @@ mod figures;
 mod model;
 mod objects;
 mod process;
+mod sim_machine;
 #[cfg(test)]
 mod tests;
 mod touch;
-mod world;
 
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
 
@@ -60,19 +60,19 @@ use vma::{Layout, Profile, VmFlags};
 pub(crate) use all::PagesOfAll;
 use figures::Figures;
 use process::Process;
-use world::{CPUS, World};
+use sim_machine::{CPUS, SimMachine};
 
 type Space = mm::AddressSpace<Sim, X86_64L4, Grace>;
-type Shared = Arc<Paging<Sim, X86_64L4>>;
+type SharedPaging = Arc<Paging<Sim, X86_64L4>>;
 
 /// The calls between two moves of a thread to the next CPU.
 const MOVES_AFTER: u64 = 64;
 /// The records between two looks at all page tables.
 const LOOKS_AFTER: u64 = 512;
 
-/// The address spaces with pages beside the mirror's.
+/// The address spaces with pages next to the mirror's.
 pub(crate) struct Pages {
-    world: World,
+    sim_machine: SimMachine,
     processes: HashMap<MmId, Process>,
     threads: HashMap<u32, usize>,
     line: usize,
@@ -98,7 +98,7 @@ impl Pages {
     /// A description: the host has not enough memory.
     pub(crate) fn new(name: &str) -> Result<Pages, String> {
         Ok(Pages {
-            world: World::new()?,
+            sim_machine: SimMachine::new()?,
             processes: HashMap::new(),
             threads: HashMap::new(),
             line: 0,
@@ -113,7 +113,7 @@ impl Pages {
     /// Ends all address spaces and the machine. Returns the figures, and the first failure.
     pub(crate) fn finish(mut self) -> (Figures, Option<Failure>) {
         self.close();
-        let mut figures = std::mem::take(&mut self.world.figures);
+        let mut figures = std::mem::take(&mut self.sim_machine.figures);
         figures.took = self.begun.elapsed();
         (figures, self.failed.take())
     }
@@ -122,21 +122,21 @@ impl Pages {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        if self.world.figures.tables_peak == 0 {
-            self.world.measure_tables();
+        if self.sim_machine.figures.tables_peak == 0 {
+            self.sim_machine.measure_tables();
         }
         let mut left: Vec<MmId> = self.processes.keys().copied().collect();
         left.sort_unstable();
         for mm in left {
             self.end(mm);
         }
-        self.attempt(|pages| pages.world.end());
+        self.attempt(|pages| pages.sim_machine.end());
         if self.failed.is_some() {
             // The machine has halted, or its frames are not what they should be: nothing can be
             // given back there.
             std::mem::forget(std::mem::take(&mut self.processes));
-            std::mem::forget(std::mem::take(&mut self.world.objects));
-            std::mem::forget(Arc::clone(&self.world.paging));
+            std::mem::forget(std::mem::take(&mut self.sim_machine.objects));
+            std::mem::forget(Arc::clone(&self.sim_machine.paging));
         }
     }
 
@@ -154,7 +154,7 @@ impl Pages {
     fn cpu_of(&mut self, tid: u32) -> usize {
         let next = self.threads.len();
         let first = *self.threads.entry(tid).or_insert(next);
-        (first + (self.world.figures.calls / MOVES_AFTER) as usize) % CPUS
+        (first + (self.sim_machine.figures.calls / MOVES_AFTER) as usize) % CPUS
     }
 }
 
@@ -175,8 +175,9 @@ impl Shadow for Pages {
         (self.line, self.records) = (line, self.records + 1);
         let ran = match record {
             Record::Call(call) => {
-                self.world.figures.calls += 1;
-                self.progress.update(self.world.figures.calls, u64::from(self.failed.is_some()));
+                self.sim_machine.figures.calls += 1;
+                self.progress
+                    .update(self.sim_machine.figures.calls, u64::from(self.failed.is_some()));
                 Some((call.mm, call.tid))
             }
             Record::Fork { mm, tid, .. } => Some((*mm, *tid)),
@@ -193,48 +194,51 @@ impl Shadow for Pages {
                 process.cpu = cpu;
             }
         }
-        self.world.measure();
+        self.sim_machine.measure();
         // A short recording is looked at before its first space ends.
-        let ends = matches!(record, Record::ExitMmap { .. }) && self.world.figures.tables_peak == 0;
+        let ends =
+            matches!(record, Record::ExitMmap { .. }) && self.sim_machine.figures.tables_peak == 0;
         if ends || self.records.is_multiple_of(LOOKS_AFTER) {
-            self.world.measure_tables();
+            self.sim_machine.measure_tables();
         }
     }
 
     fn exec(&mut self, mm: MmId, profile: Profile, layout: Layout) {
         self.attempt(|pages| {
             let cpu = mm as usize % CPUS;
-            let process = Process::new(&mut pages.world, cpu, profile, layout)?;
+            let process = Process::new(&mut pages.sim_machine, cpu, profile, layout)?;
             pages.processes.insert(mm, process);
-            pages.world.figures.spaces += 1;
+            pages.sim_machine.figures.spaces += 1;
             Ok(())
         });
     }
 
     fn change(&mut self, mm: MmId, step: &SpaceChange<File>, result: Result<usize, vma::Error>) {
         self.attempt(|pages| {
-            pages.world.figures.steps += 1;
-            known(&mut pages.processes, mm)?.step(&mut pages.world, step, result)
+            pages.sim_machine.figures.steps += 1;
+            known(&mut pages.processes, mm)?.step(&mut pages.sim_machine, step, result)
         });
     }
 
     fn fork(&mut self, mm: MmId, child: MmId) {
         self.attempt(|pages| {
-            let forked = known(&mut pages.processes, mm)?.fork(&mut pages.world)?;
+            let forked = known(&mut pages.processes, mm)?.fork(&mut pages.sim_machine)?;
             pages.processes.insert(child, forked);
-            pages.world.figures.spaces += 1;
+            pages.sim_machine.figures.spaces += 1;
             Ok(())
         });
     }
 
     fn end(&mut self, mm: MmId) {
         self.attempt(|pages| match pages.processes.remove(&mm) {
-            Some(process) => process.end(&mut pages.world),
+            Some(process) => process.end(&mut pages.sim_machine),
             None => Ok(()),
         });
     }
 
     fn compare(&mut self, mm: MmId, vmas: &mut dyn Iterator<Item = (Range<usize>, VmFlags)>) {
-        self.attempt(|pages| known(&mut pages.processes, mm)?.compare(&mut pages.world, vmas));
+        self.attempt(|pages| {
+            known(&mut pages.processes, mm)?.compare(&mut pages.sim_machine, vmas)
+        });
     }
 }

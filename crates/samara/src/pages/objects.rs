@@ -20,7 +20,7 @@ use trace::{
 };
 use vma::{MappedFile, PAGE_SIZE, Placement};
 
-use super::{Shared, figures::Figures};
+use super::{SharedPaging, figures::Figures};
 
 /// The device and the inode of a file.
 pub(super) type Key = ((u32, u32), u64);
@@ -39,7 +39,7 @@ pub(super) struct Objects {
 }
 
 struct Known {
-    object: mm::Shared<dyn Object<Sim>>,
+    object: mm::SharedPaging<dyn Object<Sim>>,
     /// Whether its pages begin with a word, and not with zeros.
     is_file: bool,
     /// Whether its kind, and so how its maps are placed, is not known: execve has mapped it.
@@ -53,7 +53,7 @@ impl Objects {
     /// A description of the failure.
     pub(super) fn translate(
         &mut self,
-        paging: &Shared,
+        paging: &SharedPaging,
         step: &SpaceChange<File>,
         figures: &mut Figures,
     ) -> Result<SpaceChange<Backing<Sim>>, String> {
@@ -82,7 +82,7 @@ impl Objects {
 
     fn open(
         &mut self,
-        paging: &Shared,
+        paging: &SharedPaging,
         file: &File,
         size: u64,
         figures: &mut Figures,
@@ -160,10 +160,10 @@ pub(super) fn key_of(file: &Backing<Sim>) -> Key {
 
 /// A new object for a file, and whether it is one with contents.
 fn make(
-    paging: &Shared,
+    paging: &SharedPaging,
     file: &File,
     size: u64,
-) -> Result<(mm::Shared<dyn Object<Sim>>, bool), ObjectError> {
+) -> Result<(mm::SharedPaging<dyn Object<Sim>>, bool), ObjectError> {
     let desc = file.description();
     let segment = file.segment_size();
     match desc.kind {

@@ -8,7 +8,9 @@ use sim::Sim;
 use trace::mirror::{File, SpaceChange};
 use vma::{Advice, Layout, MapFlags, PAGE_SIZE, Profile, VmFlags};
 
-use super::{Space, model::Model, objects::key_of, touch, world::CPUS, world::World};
+use super::{
+    Space, model::Model, objects::key_of, sim_machine::CPUS, sim_machine::SimMachine, touch,
+};
 
 /// Pages that parent and child write to after a fork.
 const WRITTEN_AFTER_FORK: usize = 8;
@@ -41,14 +43,15 @@ impl Process {
     /// # Errors
     /// A description: no tag, or no memory for its top-level table.
     pub(super) fn new(
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         cpu: usize,
         profile: Profile,
         layout: Layout,
     ) -> Result<Process, String> {
-        let tag = world.take_tag()?;
-        let made =
-            world.on(cpu, |world| Space::try_new(&world.paging, tag, None, profile, layout))?;
+        let tag = sim_machine.take_tag()?;
+        let made = sim_machine.on(cpu, |sim_machine| {
+            Space::try_new(&sim_machine.paging, tag, None, profile, layout)
+        })?;
         let mut space = made.map_err(|error| format!("no address space: {error}"))?;
         // The recording shows how far a stack grew under the limit of its program.
         space.set_stack_limit(usize::MAX);
@@ -59,16 +62,16 @@ impl Process {
     /// Runs `work` on a CPU that has this space active.
     pub(super) fn on<T>(
         &mut self,
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         cpu: usize,
-        work: impl FnOnce(&mut Self, &mut World) -> Result<T, String>,
+        work: impl FnOnce(&mut Self, &mut SimMachine) -> Result<T, String>,
     ) -> Result<T, String> {
         self.cpus |= 1 << cpu;
-        world.on(cpu, |world| {
+        sim_machine.on(cpu, |sim_machine| {
             // SAFETY: only the accesses of `touch` are translated. No other tables have the tag,
             // and `end` deactivates these on every CPU.
             unsafe { self.space.activate() };
-            work(self, world)
+            work(self, sim_machine)
         })?
     }
 
@@ -83,21 +86,25 @@ impl Process {
     /// A description of what is wrong.
     pub(super) fn step(
         &mut self,
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         step: &SpaceChange<File>,
         mirror: Result<usize, vma::Error>,
     ) -> Result<(), String> {
         let cpu = self.cpu;
-        let (step, before, done) = self.on(world, cpu, |process, world| {
-            let step = world.objects.translate(&world.paging, step, &mut world.figures)?;
+        let (step, before, done) = self.on(sim_machine, cpu, |process, sim_machine| {
+            let step = sim_machine.objects.translate(
+                &sim_machine.paging,
+                step,
+                &mut sim_machine.figures,
+            )?;
             let before = process.before(&step)?;
-            let done = process.carry_out(world, &step)?;
+            let done = process.carry_out(sim_machine, &step)?;
             Ok((step, before, done))
         })?;
         let step = &step;
         let removed = if done.is_ok() { Some(0) } else { None };
-        agree(world, step, mirror, done)?;
-        self.follow(world, step, mirror, &before, removed);
+        agree(sim_machine, step, mirror, done)?;
+        self.follow(sim_machine, step, mirror, &before, removed);
         let changed = changed(step, mirror, before.heap);
         let mut pages: Vec<usize> = changed.into_iter().flat_map(few_pages).collect();
         if matches!(step, SpaceChange::Brk(_))
@@ -105,7 +112,7 @@ impl Process {
         {
             pages.pop();
         }
-        self.touch(world, &pages)
+        self.touch(sim_machine, &pages)
     }
 
     /// What the model must know of the VMAs before a step.
@@ -123,31 +130,31 @@ impl Process {
     }
 
     /// Touches pages on the CPU of the thread, and reads them on another one.
-    fn touch(&mut self, world: &mut World, pages: &[usize]) -> Result<(), String> {
+    fn touch(&mut self, sim_machine: &mut SimMachine, pages: &[usize]) -> Result<(), String> {
         if pages.is_empty() {
             return Ok(());
         }
         let cpu = self.cpu;
-        self.on(world, cpu, |process, world| {
-            pages.iter().try_for_each(|page| touch::page(process, world, *page))
+        self.on(sim_machine, cpu, |process, sim_machine| {
+            pages.iter().try_for_each(|page| touch::page(process, sim_machine, *page))
         })?;
         let Some(other) = self.other_cpu() else { return Ok(()) };
-        self.on(world, other, |process, world| {
-            pages.iter().try_for_each(|page| touch::read(process, world, *page).map(drop))
+        self.on(sim_machine, other, |process, sim_machine| {
+            pages.iter().try_for_each(|page| touch::read(process, sim_machine, *page).map(drop))
         })
     }
 
     /// Carries out a step on the space, by the call of `mm` where there is one.
     fn carry_out(
         &mut self,
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         step: &SpaceChange<Backing<Sim>>,
     ) -> Result<Result<usize, Error>, String> {
         let space = &self.space;
         let nothing = |done: Result<(), Error>| done.map(|()| 0);
         let done = match step.clone() {
             SpaceChange::Mmap(map) if map.driver_flags.is_some() => {
-                world.figures.lack("flags that a driver chooses for its VMA");
+                sim_machine.figures.lack("flags that a driver chooses for its VMA");
                 space.with_vmas(|vmas| step.carry_out(vmas))
             }
             SpaceChange::Mmap(map) => match map.file {
@@ -178,12 +185,14 @@ impl Process {
             }
             SpaceChange::Unwatch { addr, len } => nothing(space.userfault_unregister(addr, len)),
             SpaceChange::CloseWatch(id) => nothing(space.userfault_close(id)),
-            SpaceChange::FirstWrite(addr) => return touch::first_write(self, world, addr),
-            SpaceChange::GrowDown { start, .. } => return touch::grow(self, world, step, start),
+            SpaceChange::FirstWrite(addr) => return touch::first_write(self, sim_machine, addr),
+            SpaceChange::GrowDown { start, .. } => {
+                return touch::grow(self, sim_machine, step, start);
+            }
             _ => space.with_vmas(|vmas| step.carry_out(vmas)),
         };
         if let Err(Error::NotSupported(what)) = done {
-            world.figures.lack(what);
+            sim_machine.figures.lack(what);
             return Ok(self.space.with_vmas(|vmas| step.carry_out(vmas)));
         }
         Ok(done)
@@ -193,7 +202,7 @@ impl Process {
     /// now.
     fn follow(
         &mut self,
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         step: &SpaceChange<Backing<Sim>>,
         result: Result<usize, vma::Error>,
         before: &Before,
@@ -220,7 +229,7 @@ impl Process {
                 self.model.forget(old.min(now)..old.max(now));
             }
             (SpaceChange::Madvise { addr, len, advice }, result) => match (advice, result) {
-                (Advice::Remove, _) => self.remove(world, whole(*addr, *len), removed),
+                (Advice::Remove, _) => self.remove(sim_machine, whole(*addr, *len), removed),
                 (advice, Ok(_)) if drops_pages(*advice) => self.model.forget(whole(*addr, *len)),
                 (advice, Err(_)) if drops_pages(*advice) => self.model.doubt(whole(*addr, *len)),
                 _ => {}
@@ -230,7 +239,7 @@ impl Process {
     }
 
     /// MADV_REMOVE has freed the pages of the objects that are mapped in a range: they hold `now`.
-    fn remove(&mut self, world: &mut World, range: Range<usize>, now: Option<u64>) {
+    fn remove(&mut self, sim_machine: &mut SimMachine, range: Range<usize>, now: Option<u64>) {
         let areas = self.space.with_vmas(|vmas| {
             Ok(vmas.areas_from(range.start).take_while(|a| a.start < range.end).collect::<Vec<_>>())
         });
@@ -239,7 +248,7 @@ impl Process {
             let (start, end) = (area.start.max(range.start), area.end.min(range.end));
             let first = area.vma.offset_at(start) as u64;
             let pages = first..first + ((end - start) / PAGE_SIZE) as u64;
-            world.objects.remove(key_of(file), pages, now);
+            sim_machine.objects.remove(key_of(file), pages, now);
         }
     }
 
@@ -247,10 +256,10 @@ impl Process {
     ///
     /// # Errors
     /// A description of what is wrong.
-    pub(super) fn fork(&mut self, world: &mut World) -> Result<Process, String> {
-        world.figures.forks += 1;
-        let (tag, cpu) = (world.take_tag()?, self.cpu);
-        let space = self.on(world, cpu, |process, _| {
+    pub(super) fn fork(&mut self, sim_machine: &mut SimMachine) -> Result<Process, String> {
+        sim_machine.figures.forks += 1;
+        let (tag, cpu) = (sim_machine.take_tag()?, self.cpu);
+        let space = self.on(sim_machine, cpu, |process, _| {
             process.space.fork(tag).map_err(|error| format!("the fork failed: {error}"))
         })?;
         let mut model = self.model.clone();
@@ -264,9 +273,9 @@ impl Process {
         let space = ManuallyDrop::new(space);
         let mut child = Process { space, model, tag, cpu: (cpu + 1) % CPUS, cpus: 0 };
         let pages = self.model.pages(WRITTEN_AFTER_FORK);
-        child.touch(world, &pages)?;
-        self.touch(world, &pages)?;
-        child.touch(world, &pages)?;
+        child.touch(sim_machine, &pages)?;
+        self.touch(sim_machine, &pages)?;
+        child.touch(sim_machine, &pages)?;
         Ok(child)
     }
 
@@ -274,19 +283,19 @@ impl Process {
     ///
     /// # Errors
     /// A description of what is wrong.
-    pub(super) fn end(mut self, world: &mut World) -> Result<(), String> {
+    pub(super) fn end(mut self, sim_machine: &mut SimMachine) -> Result<(), String> {
         let (cpu, pages) = (self.cpu, self.model.pages(READ_AT_END));
-        self.on(world, cpu, |process, world| {
-            pages.iter().try_for_each(|page| touch::read(process, world, *page).map(drop))
+        self.on(sim_machine, cpu, |process, sim_machine| {
+            pages.iter().try_for_each(|page| touch::read(process, sim_machine, *page).map(drop))
         })?;
         for cpu in (0..CPUS).filter(|cpu| self.cpus & 1 << cpu != 0) {
             // SAFETY: the CPU was idle until now, so no tables are active on it. The space is
             // activated nowhere any more.
-            world.on(cpu, |_| unsafe { self.space.leave() })?;
+            sim_machine.on(cpu, |_| unsafe { self.space.leave() })?;
         }
         let Process { space, tag, .. } = self;
-        world.on(cpu, |_| drop(ManuallyDrop::into_inner(space)))?;
-        world.give_tag(tag);
+        sim_machine.on(cpu, |_| drop(ManuallyDrop::into_inner(space)))?;
+        sim_machine.give_tag(tag);
         Ok(())
     }
 
@@ -296,11 +305,11 @@ impl Process {
     /// The first that differs.
     pub(super) fn compare(
         &mut self,
-        world: &mut World,
+        sim_machine: &mut SimMachine,
         mirror: &mut dyn Iterator<Item = (Range<usize>, VmFlags)>,
     ) -> Result<(), String> {
         let cpu = self.cpu;
-        self.on(world, cpu, |process, _| {
+        self.on(sim_machine, cpu, |process, _| {
             let (mut differs, mut mirror) = (None, mirror.fuse());
             process.space.for_each_vma(|range, flags| {
                 let theirs = mirror.next();
@@ -333,7 +342,7 @@ fn drops_pages(advice: Advice) -> bool {
 /// Compares the result of a step with the mirror's. A page that could not be brought in, or freed,
 /// is no difference of the VMAs.
 fn agree(
-    world: &mut World,
+    sim_machine: &mut SimMachine,
     step: &SpaceChange<Backing<Sim>>,
     mirror: Result<usize, vma::Error>,
     ours: Result<usize, Error>,
@@ -361,7 +370,7 @@ fn agree(
             ));
         }
     };
-    world.figures.lack(lacking);
+    sim_machine.figures.lack(lacking);
     Ok(())
 }
 

@@ -161,29 +161,29 @@ fn a_userfaultfd_is_resolved() {
 /// Clears or changes the lowest entry of a page behind the back of the address space.
 fn change_entry(pages: &mut Pages, at: usize, change: impl Fn(u64) -> u64) {
     use machine::{FrameSource, Memory};
-    let world = &pages.world;
+    let sim_machine = &pages.sim_machine;
     let frame = frame_of(pages, at);
     let leads = |word: u64| word & 1 != 0 && word >> 12 & 0xff_ffff_ffff == frame.number();
     let mut found = 0;
-    let tables = world.sim.allocated();
-    world.sim.on_cpu(0, || {
+    let tables = sim_machine.sim.allocated();
+    sim_machine.sim.on_cpu(0, || {
         for table in tables.iter().filter(|held| held.owner == machine::Owner::Table(0)) {
             for index in 0..512 {
                 // SAFETY: the frame is a table.
-                let entry = unsafe { world.sim.entry(table.frame, index) }.unwrap();
+                let entry = unsafe { sim_machine.sim.entry(table.frame, index) }.unwrap();
                 if leads(entry.load()) {
                     entry.store(change(entry.load()));
                     found += 1;
                 }
             }
         }
-        assert_eq!((found, world.sim.info(frame).unwrap().refs()), (1, 1));
+        assert_eq!((found, sim_machine.sim.info(frame).unwrap().refs()), (1, 1));
     });
 }
 
 fn frame_of(pages: &Pages, at: usize) -> machine::Frame {
     let process = &pages.processes[&2];
-    pages.world.sim.on_cpu(0, || {
+    pages.sim_machine.sim.on_cpu(0, || {
         let guard = Grace::pin();
         let page = process.space.walk(&guard).get(machine::VirtAddr::new(at as u64));
         page.unwrap().frame
@@ -212,7 +212,7 @@ fn a_frame_that_is_never_given_back_is_noticed() {
             let frame = frame_of(pages, 0x7f9c_467f_0000);
             use machine::FrameSource;
             // One reference too many.
-            let info = pages.world.sim.info(frame).unwrap();
+            let info = pages.sim_machine.sim.info(frame).unwrap();
             assert!(info.try_get());
         }
     });
@@ -228,7 +228,11 @@ fn a_wrong_word_is_noticed() {
         if line == 5 {
             let process = &pages.processes[&2];
             let word = 1u64.to_ne_bytes();
-            pages.world.sim.on_cpu(0, || process.space.write(0x7f9c_467f_0000, &word)).unwrap();
+            pages
+                .sim_machine
+                .sim
+                .on_cpu(0, || process.space.write(0x7f9c_467f_0000, &word))
+                .unwrap();
         }
     });
     let failure = failure.expect("the word is not the model's");
@@ -242,7 +246,7 @@ fn other_vmas_and_other_results_are_noticed() {
             if line == 5 {
                 let process = &pages.processes[&2];
                 let lock = || process.space.mlock(0x7f9c_467f_0000, 0x10000, true);
-                pages.world.sim.on_cpu(0, lock).unwrap();
+                pages.sim_machine.sim.on_cpu(0, lock).unwrap();
             }
         });
     let failure = failure.expect("a VMA is locked");
@@ -252,7 +256,7 @@ fn other_vmas_and_other_results_are_noticed() {
         if line == 5 {
             let process = &pages.processes[&2];
             let flags = mm::MapFlags::PRIVATE | mm::MapFlags::ANONYMOUS;
-            pages.world.sim.on_cpu(0, || process.space.mmap(0, 0x1000, 3, flags)).unwrap();
+            pages.sim_machine.sim.on_cpu(0, || process.space.mmap(0, 0x1000, 3, flags)).unwrap();
         }
     });
     let failure = failure.expect("the place is taken");
@@ -264,8 +268,8 @@ fn other_vmas_and_other_results_are_noticed() {
 fn a_recording_that_cannot_be_read_ends_its_machine() {
     let text = format!("{HEAD}{MAP}nonsense\n");
     let pages = Pages::new("test").unwrap();
-    let sim = pages.world.sim.clone();
-    assert!(replay_with_shadow(text.as_bytes(), "test", pages).is_err());
+    let sim = pages.sim_machine.sim.clone();
+    assert!(replay_beside(text.as_bytes(), "test", pages).is_err());
     assert!(sim.check_leaks().is_ok());
 }
 

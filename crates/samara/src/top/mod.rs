@@ -24,7 +24,7 @@ use trace::{
 };
 
 use crate::{cli, complain};
-use screen::{Resident, State};
+use screen::{Resident, Screen};
 
 /// The time between two pictures.
 const BETWEEN: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ fn follow(options: &cli::Top) -> Result<(), String> {
     // Messages would disturb the picture, which has no place for them.
     session.set_silent();
     let terminal = ratatui::try_init().map_err(|error| format!("no terminal: {error}"))?;
-    let mut top = Top { terminal, pid, state: State::new(pid, name.trim()), drawn: None };
+    let mut top = Top { terminal, pid, screen: Screen::new(pid, name.trim()), drawn: None };
     session.set_watch(move |view| top.goes_on(view));
     let follow = live::Options {
         every: u64::from(u32::MAX),
@@ -70,7 +70,7 @@ fn follow(options: &cli::Top) -> Result<(), String> {
 struct Top {
     terminal: DefaultTerminal,
     pid: u32,
-    state: State,
+    screen: Screen,
     drawn: Option<Instant>,
 }
 
@@ -84,9 +84,9 @@ impl Top {
             return true;
         }
         self.drawn = Some(Instant::now());
-        self.state.next(view(), resident(self.pid));
+        self.screen.next(view(), resident(self.pid));
         // A terminal that is gone ends this.
-        self.terminal.draw(|frame| screen::draw(frame, &self.state)).is_ok()
+        self.terminal.draw(|frame| screen::draw(frame, &self.screen)).is_ok()
     }
 }
 

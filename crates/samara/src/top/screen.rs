@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use html_report::size;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -22,7 +23,7 @@ pub(super) struct Resident {
 }
 
 /// All that is drawn.
-pub(super) struct State {
+pub(super) struct Screen {
     title: String,
     view: View,
     resident: Resident,
@@ -33,9 +34,9 @@ pub(super) struct State {
     courses: [VecDeque<u64>; 3],
 }
 
-impl State {
-    pub(super) fn new(pid: u32, name: &str) -> State {
-        State {
+impl Screen {
+    pub(super) fn new(pid: u32, name: &str) -> Screen {
+        Screen {
             title: format!(" {name} ({pid}): maps and resident pages, not malloc; q leaves it "),
             view: View::default(),
             resident: Resident::default(),
@@ -45,7 +46,7 @@ impl State {
         }
     }
 
-    /// The state is now this one.
+    /// The screen is now this one.
     pub(super) fn next(&mut self, view: View, resident: Resident) {
         let seconds = view.elapsed.saturating_sub(self.view.elapsed).as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
@@ -67,40 +68,31 @@ impl State {
     }
 }
 
-/// A number of bytes.
-fn size(bytes: u64) -> String {
-    let unit = bytes.max(1).ilog2() / 10;
-    match ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].get(unit as usize) {
-        Some(&"B") | None => format!("{bytes} B"),
-        Some(name) => format!("{:.1} {name}", bytes as f64 / f64::from(unit * 10).exp2()),
-    }
-}
-
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     let rows = Layout::vertical([Constraint::Length(1), Constraint::Length(6), Constraint::Min(3)]);
     let [head, courses, rest] = rows.areas(frame.area());
     let columns = Layout::horizontal([Constraint::Length(26), Constraint::Min(20)]);
     let [calls, owners] = columns.areas(rest);
-    frame.render_widget(Paragraph::new(Line::from(state.title.as_str()).bold()), head);
-    draw_courses(frame, courses, state);
-    draw_calls(frame, calls, state);
-    draw_owners(frame, owners, state);
+    frame.render_widget(Paragraph::new(Line::from(screen.title.as_str()).bold()), head);
+    draw_courses(frame, courses, screen);
+    draw_calls(frame, calls, screen);
+    draw_owners(frame, owners, screen);
 }
 
-fn draw_courses(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let calls: f64 = state.rates.iter().map(|(_, rate)| rate).sum();
+fn draw_courses(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
+    let calls: f64 = screen.rates.iter().map(|(_, rate)| rate).sum();
     let titles = [
         format!(
             " resident {} of {} in {} VMAs ",
-            size(state.resident.bytes),
-            size(state.view.mapped as u64),
-            state.view.vmas,
+            size(screen.resident.bytes),
+            size(screen.view.mapped as u64),
+            screen.view.vmas,
         ),
-        format!(" calls {calls:.0}/s, {} failed ", state.view.refused),
-        format!(" faults {:.0}/s ", state.faults),
+        format!(" calls {calls:.0}/s, {} failed ", screen.view.refused),
+        format!(" faults {:.0}/s ", screen.faults),
     ];
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
-    for ((title, course), area) in titles.into_iter().zip(&state.courses).zip(areas) {
+    for ((title, course), area) in titles.into_iter().zip(&screen.courses).zip(areas) {
         // As many as fit, the newest at the right.
         let fit = usize::from(area.width.saturating_sub(2));
         let shown: Vec<u64> =
@@ -110,16 +102,16 @@ fn draw_courses(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
 }
 
-fn draw_calls(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn draw_calls(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     let row = |(op, rate): &(Op, f64)| Row::new([op.name().to_owned(), format!("{rate:>10.0}")]);
     let widths = [Constraint::Min(10), Constraint::Length(10)];
-    let table = Table::new(state.rates.iter().map(row), widths)
+    let table = Table::new(screen.rates.iter().map(row), widths)
         .header(Row::new(["call", "  a second"]).bold())
         .block(Block::bordered().title(" calls "));
     frame.render_widget(table, area);
 }
 
-fn draw_owners(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn draw_owners(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     let row = |owner: &trace::report::OwnerNow| {
         let by = owner.by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
         Row::new([
@@ -135,7 +127,7 @@ fn draw_owners(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Constraint::Length(8),
         Constraint::Min(10),
     ];
-    let table = Table::new(state.view.owners.iter().map(row), widths)
+    let table = Table::new(screen.view.owners.iter().map(row), widths)
         .header(Row::new(["    mapped", "   at peak", "   calls", "owner"]).bold())
         .block(Block::bordered().title(" owners "));
     frame.render_widget(table, area);
@@ -148,15 +140,15 @@ mod tests {
     use std::time::Duration;
     use trace::report::OwnerNow;
 
-    fn picture(state: &State, width: u16, height: u16) -> String {
+    fn picture(screen: &Screen, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, state)).unwrap();
+        terminal.draw(|frame| draw(frame, screen)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
     fn rates_are_those_since_the_picture_before() {
-        let mut state = State::new(7, "a.out");
+        let mut screen = Screen::new(7, "a.out");
         let owner =
             OwnerNow { site: "main (a.c:3)".into(), mapped: 3 << 20, ..OwnerNow::default() };
         let view = |seconds, calls| View {
@@ -167,10 +159,10 @@ mod tests {
             owners: vec![owner.clone()],
             ..View::default()
         };
-        state.next(view(1, 1000), Resident { bytes: 1 << 20, faults: 5000 });
-        assert!(picture(&state, 100, 20).contains("faults 0/s"));
-        state.next(view(3, 1500), Resident { bytes: 7 << 20, faults: 5100 });
-        let text = picture(&state, 100, 20);
+        screen.next(view(1, 1000), Resident { bytes: 1 << 20, faults: 5000 });
+        assert!(picture(&screen, 100, 20).contains("faults 0/s"));
+        screen.next(view(3, 1500), Resident { bytes: 7 << 20, faults: 5100 });
+        let text = picture(&screen, 100, 20);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
             "a.out (7)",
@@ -184,16 +176,15 @@ mod tests {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         for _ in 0..1000 {
-            state.next(view(4, 1500), Resident::default());
+            screen.next(view(4, 1500), Resident::default());
         }
-        assert!(state.courses.iter().all(|course| course.len() == KEPT));
+        assert!(screen.courses.iter().all(|course| course.len() == KEPT));
     }
 
     #[test]
     fn any_size_of_a_terminal_is_drawn() {
         for (width, height) in [(1, 1), (3, 2), (20, 5), (300, 100)] {
-            picture(&State::new(1, "x"), width, height);
+            picture(&Screen::new(1, "x"), width, height);
         }
-        assert_eq!([0, 1023, 1024, u64::MAX].map(size), ["0 B", "1023 B", "1.0 KiB", "16.0 EiB"]);
     }
 }

@@ -71,7 +71,7 @@ impl Shadow for WhatIf<'_> {
         let count = recorded.count();
         self.report.vmas_peak = self.report.vmas_peak.max(count);
         if let Some((name, outcome, other_count)) = asked {
-            let call = report::Call { line: self.line, name, vmas: before };
+            let call = report::RecordedCall { line: self.line, name, vmas: before };
             self.report.add(call, (result, count), (outcome, other_count));
         }
     }

@@ -9,7 +9,7 @@ use super::Rule;
 
 /// A recorded call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct RecordedCall {
     /// The line of its record.
     pub(super) line: usize,
     pub(super) name: &'static str,
@@ -22,24 +22,24 @@ type Outcome = (Result<usize, Error>, usize);
 
 /// Calls with the same kind of difference.
 #[derive(Default)]
-struct Kind {
+struct Difference {
     calls: u64,
-    first: Option<First>,
+    first: Option<FirstCall>,
 }
 
-struct First {
-    call: Call,
+struct FirstCall {
+    call: RecordedCall,
     difference: String,
 }
 
-impl Kind {
-    fn add(&mut self, call: Call, difference: impl FnOnce() -> String) {
+impl Difference {
+    fn add(&mut self, call: RecordedCall, difference: impl FnOnce() -> String) {
         self.calls += 1;
-        self.first.get_or_insert_with(|| First { call, difference: difference() });
+        self.first.get_or_insert_with(|| FirstCall { call, difference: difference() });
     }
 
     fn json(&self) -> Value {
-        let first = self.first.as_ref().map(|First { call, difference }| {
+        let first = self.first.as_ref().map(|FirstCall { call, difference }| {
             json!({ "line": call.line, "call": call.name, "vmas": call.vmas, "text": difference })
         });
         json!({ "calls": self.calls, "first": first })
@@ -51,19 +51,19 @@ impl Kind {
 pub(crate) struct Report {
     /// Calls whose outcomes were compared.
     asked: u64,
-    refused: Kind,
-    allowed: Kind,
-    elsewhere: Kind,
+    refused: Difference,
+    allowed: Difference,
+    elsewhere: Difference,
     /// Calls after which there are fewer VMAs than recorded, and more.
-    fewer: Kind,
-    more: Kind,
+    fewer: Difference,
+    more: Difference,
     /// The most VMAs of an address space, as recorded.
     pub(super) vmas_peak: usize,
 }
 
 impl Report {
     /// Compares two outcomes of a call.
-    pub(super) fn add(&mut self, call: Call, recorded: Outcome, other: Outcome) {
+    pub(super) fn add(&mut self, call: RecordedCall, recorded: Outcome, other: Outcome) {
         self.asked += 1;
         match (recorded.0, other.0) {
             (Ok(_), Err(error)) => {
@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    fn kinds(&self) -> [(&'static str, &'static str, &Kind); 5] {
+    fn differences(&self) -> [(&'static str, &'static str, &Difference); 5] {
         [
             ("refused", "would be refused", &self.refused),
             ("allowed", "would not be refused", &self.allowed),
@@ -101,7 +101,7 @@ impl Report {
         let mut object = json!({
             "file": file, "rules": texts(rules), "calls": self.asked, "vmas_peak": self.vmas_peak,
         });
-        for (key, _, kind) in self.kinds() {
+        for (key, _, kind) in self.differences() {
             object[key] = kind.json();
         }
         object
@@ -115,9 +115,9 @@ impl Report {
             self.asked,
             self.vmas_peak
         );
-        for (_, what, kind) in self.kinds() {
+        for (_, what, kind) in self.differences() {
             let _ = write!(text, "  {:>9} {what}", kind.calls);
-            if let Some(First { call, difference }) = &kind.first {
+            if let Some(FirstCall { call, difference }) = &kind.first {
                 let _ = write!(
                     text,
                     "; first {file}:{}: {} at {} VMAs {difference}",

@@ -50,7 +50,8 @@ impl Drop for Reaper {
 }
 
 impl Tracee {
-    /// Forks a child that runs `live`, and returns when the child has reached [`MarkerKind::Hello`].
+    /// Forks a child that runs `live`, and returns when the child has reached
+    /// [`MarkerKind::Hello`].
     pub(super) fn fork(limit: Duration, live: impl FnOnce()) -> Result<Self, Error> {
         let phase = Phase::SettingUp;
         let begin = Instant::now();

@@ -1,8 +1,8 @@
-//! Faults of one CPU, alone and beside a CPU that maps and unmaps in the same space without pause.
+//! Faults of one CPU, alone and while another CPU maps and unmaps in the same space without pause.
 
 use super::loops::{CORTEN, Cpu, WILL_IT_SCALE};
-use super::memory::{Shared, populate};
-use super::{NAME, SpaceKind, World};
+use super::memory::{SharedMemory, populate};
+use super::{NAME, SpaceContext, SpaceKind};
 use crate::barrier::{Background, Watch, at_once};
 use crate::error::Error;
 use crate::lab::Lab;
@@ -20,18 +20,18 @@ const LONGER: usize = 4;
 
 pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     report: &mut Report,
 ) -> Result<(), Error> {
     if lab.host.machine.count() < 2 {
         return Ok(());
     }
-    (lab.progress)("mm: faults beside a CPU that maps and unmaps");
+    (lab.progress)("mm: faults while another CPU maps and unmaps");
     for way in SpaceKind::ALL {
         let mut times: [Rounds; 2] = Default::default();
         for _ in 0..lab.scale.rounds {
-            for (times, beside) in times.iter_mut().zip([false, true]) {
-                times.push(round(lab, world, way, beside)?);
+            for (times, contended) in times.iter_mut().zip([false, true]) {
+                times.push(round(lab, context, way, contended)?);
             }
         }
         for (times, case) in times.iter().zip(["faults alone", "faults beside a mapper"]) {
@@ -51,16 +51,16 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 /// Processor time of a fault.
 fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     way: SpaceKind,
-    beside: bool,
+    contended: bool,
 ) -> Result<f64, Error> {
     let find = |name| CORTEN.iter().chain(&WILL_IT_SCALE).find(|which| which.name == name);
     let (Some(faults), Some(maps)) = (find("fault 1 page"), find("mmap1")) else {
         return Ok(f64::NAN);
     };
-    let space: Shared = lab.on_first(|| {
-        let space = way.make::<M, G, R>(world)?;
+    let space: SharedMemory = lab.on_first(|| {
+        let space = way.make::<M, G, R>(context)?;
         populate(&*space)?;
         Ok::<_, Error>(space)
     })?;
@@ -84,7 +84,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         result.map(|()| times.median())
     };
     let mut others: Vec<Background<'_, M, Error>> = Vec::new();
-    if beside {
+    if contended {
         others.push(Box::new(|barrier, watch| {
             let cpu = Cpu::new(1);
             space.enter();
@@ -100,6 +100,6 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     }
     let taken = at_once(lab, 1, measure, others);
     lab.on_first(|| drop(space));
-    lab.settle(&world.paging);
+    lab.settle(&context.paging);
     Ok(taken?.time)
 }

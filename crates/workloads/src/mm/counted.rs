@@ -5,9 +5,9 @@
 //! Before a call changes a VMA, it marks it with the number of the writer's turn, and waits until
 //! no fault uses it. A fault that finds the mark takes the lock for reading.
 
-use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
+use super::context::SpaceContext;
+use super::memory::{HEAP, Memory, PAGE, SharedMemory, TOP, VmaType};
 use super::pages::{Fault, Pages};
-use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,13 +36,13 @@ type Tree<G> = MapleTree<RefCounted<Vma>, G, Nodes, OwnerLock>;
 
 pub(super) struct Counted<M: Machine, G: Concurrent, R: RawRwLock> {
     tree: Tree<G>,
-    right: RwLock<R, State>,
+    right: RwLock<R, WriterState>,
     /// The number of the writer's turn, or of the next one.
     turn: AtomicU64,
     pages: Pages<M, G>,
 }
 
-struct State {
+struct WriterState {
     token: WriteToken,
     brk: usize,
 }
@@ -59,7 +59,7 @@ impl Vma {
         Fault { page, of: self.of, index: self.index + (at - self.start) / PAGE }
     }
 
-    /// Counts a fault, unless a writer uses the VMA in this turn, or it is not in the tree.
+    /// LoopCounts a fault, unless a writer uses the VMA in this turn, or it is not in the tree.
     fn enter(&self, turn: u64) -> bool {
         // Relaxed: only to fail early.
         if self.turn.load(Ordering::Relaxed) == turn {
@@ -102,22 +102,22 @@ impl Vma {
 }
 
 impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Counted<M, G, R> {
-    pub(super) fn make(world: &Arc<World<M>>) -> Result<Shared, Error> {
-        Self::new(world).map(|new| Arc::new(new) as _)
+    pub(super) fn make(context: &Arc<SpaceContext<M>>) -> Result<SharedMemory, Error> {
+        Self::new(context).map(|new| Arc::new(new) as _)
     }
 
-    fn new(world: &Arc<World<M>>) -> Result<Self, Error> {
+    fn new(context: &Arc<SpaceContext<M>>) -> Result<Self, Error> {
         let (tree, token) = Tree::with_token_in();
-        let right = RwLock::new(State { token, brk: HEAP });
-        Ok(Counted { tree, right, turn: AtomicU64::new(1), pages: Pages::new(world)? })
+        let right = RwLock::new(WriterState { token, brk: HEAP });
+        Ok(Counted { tree, right, turn: AtomicU64::new(1), pages: Pages::new(context)? })
     }
 
     /// Holds the lock for writing, for one turn.
-    fn write<T>(&self, change: impl FnOnce(&mut Call<'_, M, G, R>) -> T) -> T {
+    fn write<T>(&self, change: impl FnOnce(&mut WriterCall<'_, M, G, R>) -> T) -> T {
         let mut state = self.right.write();
         // Relaxed: only the holder of the lock stores it.
         let turn = self.turn.load(Ordering::Relaxed);
-        let result = change(&mut Call { space: self, state: &mut state, turn });
+        let result = change(&mut WriterCall { space: self, state: &mut state, turn });
         // Release: a fault that sees the next turn sees the changes of this one.
         self.turn.store(turn + 1, Ordering::Release);
         result
@@ -125,13 +125,13 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Counted<M,
 }
 
 /// A call, with the lock held for writing.
-struct Call<'c, M: Machine, G: Concurrent, R: RawRwLock> {
+struct WriterCall<'c, M: Machine, G: Concurrent, R: RawRwLock> {
     space: &'c Counted<M, G, R>,
-    state: &'c mut State,
+    state: &'c mut WriterState,
     turn: u64,
 }
 
-impl<M: Machine, G: Concurrent, R: RawRwLock> Call<'_, M, G, R> {
+impl<M: Machine, G: Concurrent, R: RawRwLock> WriterCall<'_, M, G, R> {
     fn tree(&mut self) -> Result<maple::Writer<'_, RefCounted<Vma>, G, Nodes>, Error> {
         Ok(self.space.tree.writer(&mut self.state.token)?)
     }
@@ -271,9 +271,9 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         self.pages.fault(&guard, vma.get().fault(at))
     }
 
-    fn fork(&self) -> Result<Shared, Error> {
+    fn fork(&self) -> Result<SharedMemory, Error> {
         self.write(|call| {
-            let child = Self::new(&self.pages.world)?;
+            let child = Self::new(&self.pages.context)?;
             for vma in call.overlapping(0, 1 << 47)? {
                 vma.begin_write(self.pages.tables.machine(), call.turn);
                 // Relaxed: only the holder of the lock stores it.

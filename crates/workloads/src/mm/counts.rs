@@ -2,7 +2,7 @@
 
 use super::loops::{Cpu, Loop};
 use super::memory::populate;
-use super::{NAME, SpaceKind, World};
+use super::{NAME, SpaceContext, SpaceKind};
 use crate::error::Error;
 use crate::lab::{Lab, OpCost};
 use alloc::format;
@@ -15,18 +15,18 @@ use report::{Report, Row};
 
 /// The counts of an operation, in the order of [`SpaceKind::ALL`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counts {
+pub(super) struct LoopCounts {
     pub(super) name: &'static str,
     pub(super) cost: [OpCost; 3],
 }
 
-/// Counts one run of a loop; `None` if the lab cannot count.
+/// LoopCounts one run of a loop; `None` if the lab cannot count.
 pub(super) fn count<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     which: &Loop,
     report: &mut Report,
-) -> Result<Option<Counts>, Error> {
+) -> Result<Option<LoopCounts>, Error> {
     if lab.measure_cost.is_none() {
         return Ok(None);
     }
@@ -35,7 +35,7 @@ pub(super) fn count<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 
     for (way, counts) in SpaceKind::ALL.into_iter().zip(&mut all) {
         let row = Row::new(NAME, which.name, way.name(), 1, 1);
         let found = lab.on_first(|| {
-            let space = way.make::<M, G, R>(world)?;
+            let space = way.make::<M, G, R>(context)?;
             populate(&*space)?;
             space.enter();
             let cpu = Cpu::new(0);
@@ -61,9 +61,9 @@ pub(super) fn count<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 
             space.leave();
             failed.get().map_or(Ok(cost), Err)
         })?;
-        lab.settle(&world.paging);
+        lab.settle(&context.paging);
         let Some(cost) = found else { return Ok(None) };
         *counts = cost;
     }
-    Ok(Some(Counts { name: which.name, cost: all }))
+    Ok(Some(LoopCounts { name: which.name, cost: all }))
 }

@@ -3,8 +3,8 @@
 //! The baselines copy all tables at the fork. The first write to a page after a fork copies the
 //! page; with ours, the first write below a table copies the table, too.
 
-use super::memory::{PAGE, Shared, VmaType, populate};
-use super::{NAME, SpaceKind, World};
+use super::memory::{PAGE, SharedMemory, VmaType, populate};
+use super::{NAME, SpaceContext, SpaceKind};
 use crate::error::Error;
 use crate::lab::{Lab, Scale};
 use crate::timing::{Rounds, Timer};
@@ -24,7 +24,7 @@ const SIZES: [usize; 4] = [1 << 8, 1 << 12, 1 << 16, 1 << 18];
 /// All pages of spaces up to this size are written after a fork.
 const WRITTEN: usize = 1 << 12;
 
-/// Frames that a space needs beside its pages: tables, and what the program has.
+/// Frames that a space needs in addition to its pages: tables, and what the program has.
 const MORE: usize = 4096;
 /// The file, which spaces do not share with the baselines.
 const FILES: usize = 4 * super::FILE;
@@ -51,7 +51,7 @@ pub(super) struct Median {
 
 pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     report: &mut Report,
 ) -> Result<Vec<Median>, Error> {
     let mut medians = Vec::new();
@@ -70,10 +70,10 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         };
         for (at, way) in SpaceKind::ALL.into_iter().enumerate() {
             (lab.progress)(&format!("mm: fork of {} MiB, {}", pages >> 8, way.name()));
-            let of_way = Fork { lab, world, way, pages };
+            let of_way = Fork { lab, context, way, pages };
             let [fork, written] =
                 lab.on_first(|| of_way.run(&mut median.instructions[at], report))?;
-            lab.settle(&world.paging);
+            lab.settle(&context.paging);
             let row = |case| Row::new(NAME, case, way.name(), 1, pages);
             report.rows.extend(fork.rows(&row("fork"), "time", "ns"));
             median.fork[at] = fork.median();
@@ -89,15 +89,15 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 
 struct Fork<'f, 'l, M: Machine, G: Concurrent, R> {
     lab: &'f Lab<'l, M, G, R>,
-    world: &'f Arc<World<M>>,
+    context: &'f Arc<SpaceContext<M>>,
     way: SpaceKind,
     pages: usize,
 }
 
 impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'_, '_, M, G, R> {
     /// A space with all pages present.
-    fn space(&self) -> Result<Shared, Error> {
-        let space = self.way.make::<M, G, R>(self.world)?;
+    fn space(&self) -> Result<SharedMemory, Error> {
+        let space = self.way.make::<M, G, R>(self.context)?;
         populate(&*space)?;
         space.enter();
         space.map(Some(BASE), self.pages * PAGE, VmaType::Anonymous)?;
@@ -105,7 +105,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
         Ok(space)
     }
 
-    fn write(&self, space: &Shared) -> Result<(), Error> {
+    fn write(&self, space: &SharedMemory) -> Result<(), Error> {
         (0..self.pages).try_for_each(|page| space.fault(BASE + page * PAGE))
     }
 

@@ -3,9 +3,9 @@
 //! Faults hold the lock for reading, calls for writing.
 
 use super::areas::{Area, Areas};
-use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
+use super::context::SpaceContext;
+use super::memory::{HEAP, Memory, PAGE, SharedMemory, TOP, VmaType};
 use super::pages::{Fault, Pages};
-use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
 use grace::Concurrent;
@@ -13,19 +13,19 @@ use lock_api::{RawRwLock, RwLock};
 use machine::{Machine, PageSize, VirtAddr};
 
 pub(super) struct Locked<M: Machine, G: Concurrent, R: RawRwLock> {
-    areas: RwLock<R, State>,
+    areas: RwLock<R, LockedState>,
     pages: Pages<M, G>,
 }
 
-struct State {
+struct LockedState {
     areas: Areas,
     brk: usize,
 }
 
 impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Locked<M, G, R> {
-    pub(super) fn make(world: &Arc<World<M>>) -> Result<Shared, Error> {
-        let state = State { areas: Areas::new(), brk: HEAP };
-        Ok(Arc::new(Self { areas: RwLock::new(state), pages: Pages::new(world)? }))
+    pub(super) fn make(context: &Arc<SpaceContext<M>>) -> Result<SharedMemory, Error> {
+        let state = LockedState { areas: Areas::new(), brk: HEAP };
+        Ok(Arc::new(Self { areas: RwLock::new(state), pages: Pages::new(context)? }))
     }
 
     /// Removes the areas of a range, or their parts in it, and its pages.
@@ -99,7 +99,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
 
     fn brk(&self, to: usize) -> Result<(), Error> {
         let mut state = self.areas.write();
-        let State { areas, brk } = &mut *state;
+        let LockedState { areas, brk } = &mut *state;
         if to > *brk {
             Self::add(areas, Area { start: *brk, end: to, of: VmaType::Anonymous, index: 0 });
         } else if to < *brk {
@@ -117,9 +117,9 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
         self.pages.fault(&G::pin(), Fault { page, of: area.of, index })
     }
 
-    fn fork(&self) -> Result<Shared, Error> {
+    fn fork(&self) -> Result<SharedMemory, Error> {
         let state = self.areas.write();
-        let pages = Pages::new(&self.pages.world)?;
+        let pages = Pages::new(&self.pages.context)?;
         let mut areas = Areas::new();
         state.areas.each(|area| {
             areas.insert(*area);
@@ -128,7 +128,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for
                 _ => self.pages.copy_to(&pages, area.start..area.end),
             }
         })?;
-        let state = State { areas, brk: state.brk };
+        let state = LockedState { areas, brk: state.brk };
         Ok(Arc::new(Self { areas: RwLock::new(state), pages }))
     }
 }

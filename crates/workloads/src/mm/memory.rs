@@ -52,11 +52,11 @@ pub(super) trait Memory: Send + Sync {
     fn fault(&self, at: usize) -> Result<(), Error>;
 
     /// A child, for the CPU's own use.
-    fn fork(&self) -> Result<Shared, Error>;
+    fn fork(&self) -> Result<SharedMemory, Error>;
 }
 
 /// A space and its owners.
-pub(super) type Shared = Arc<dyn Memory>;
+pub(super) type SharedMemory = Arc<dyn Memory>;
 
 /// Maps what most programs have: the program, its libraries, and its stack.
 pub(super) fn populate(memory: &dyn Memory) -> Result<(), Error> {

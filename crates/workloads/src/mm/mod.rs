@@ -1,10 +1,11 @@
-//! The `mm` experiment: address spaces with pages, beside those of Linux 5.10 and 6.4.
+//! The `mm` experiment: address spaces with pages, compared with those of Linux 5.10 and 6.4.
 //!
 //! The baselines have the same page tables, frames and grace periods as ours, and no more rules
 //! than the loops need. So a difference is that of the protocol, and of the rules.
 
 mod areas;
 mod contention;
+mod context;
 mod counted;
 mod counts;
 mod forks;
@@ -18,13 +19,13 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod waits;
-mod world;
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::{Lab, Scale};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use context::SpaceContext;
 use counted::Counted;
 use counts::count;
 use forks::frames_for;
@@ -33,11 +34,10 @@ use lock_api::RawRwLockFair;
 use locked::Locked;
 use loops::{CORTEN, FILE, WILL_IT_SCALE};
 use machine::Machine;
-use memory::Shared;
+use memory::SharedMemory;
 use ours::Ours;
 use rates::{Sharing, measure};
 use report::Report;
-use world::World;
 
 const NAME: &str = "mm";
 
@@ -62,12 +62,12 @@ impl SpaceKind {
 
     fn make<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         self,
-        world: &Arc<World<M>>,
-    ) -> Result<Shared, Error> {
+        context: &Arc<SpaceContext<M>>,
+    ) -> Result<SharedMemory, Error> {
         match self {
-            SpaceKind::Locked => Locked::<M, G, R>::make(world),
-            SpaceKind::Counted => Counted::<M, G, R>::make(world),
-            SpaceKind::Ours => Ours::<M, G>::make(world),
+            SpaceKind::Locked => Locked::<M, G, R>::make(context),
+            SpaceKind::Counted => Counted::<M, G, R>::make(context),
+            SpaceKind::Ours => Ours::<M, G>::make(context),
         }
     }
 }
@@ -84,7 +84,7 @@ where
     let fork_sizes = |_| Vec::from([Size { cpus: 1, frames: frames_for(usize::MAX) }]);
     Experiment {
         name: NAME,
-        help: "Address spaces with pages, beside one lock and beside counted VMAs",
+        help: "Address spaces with pages, compared with one lock and with counted VMAs",
         parts: Vec::from([
             Part { needs: Needs::Memory(sizes), run: loops },
             Part { needs: Needs::Memory(fork_sizes), run: forks },
@@ -97,16 +97,16 @@ where
 fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
-    with_world(lab, |world, report| {
+    with_world(lab, |context, report| {
         let (mut medians, mut counts) = (Vec::new(), Vec::new());
         for which in &WILL_IT_SCALE {
-            medians.extend(measure(lab, world, (which, Sharing::Processes), report)?);
+            medians.extend(measure(lab, context, (which, Sharing::Processes), report)?);
             if which.threads {
-                medians.extend(measure(lab, world, (which, Sharing::Threads), report)?);
+                medians.extend(measure(lab, context, (which, Sharing::Threads), report)?);
             }
         }
         for which in &CORTEN {
-            medians.extend(measure(lab, world, (which, Sharing::Threads), report)?);
+            medians.extend(measure(lab, context, (which, Sharing::Threads), report)?);
         }
         // Single-stepping a fork with its ends takes minutes; `forks` counts the fork alone.
         let single = WILL_IT_SCALE.iter().chain(&CORTEN);
@@ -114,10 +114,10 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         let least = lab.scale == Scale::LEAST;
         let single = single.filter(|which| !least || which.name == "fault 1 page");
         for which in single {
-            counts.extend(count(lab, world, which, report)?);
+            counts.extend(count(lab, context, which, report)?);
         }
-        contention::measure(lab, world, report)?;
-        waits::measure(lab, world, report)?;
+        contention::measure(lab, context, report)?;
+        waits::measure(lab, context, report)?;
         report.targets.extend(targets::of_rates(&medians, lab.at_once));
         report.targets.extend(targets::of_counts(&counts));
         Ok(())
@@ -128,8 +128,8 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
 fn forks<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
-    with_world(lab, |world, report| {
-        let medians = forks::measure(lab, world, report)?;
+    with_world(lab, |context, report| {
+        let medians = forks::measure(lab, context, report)?;
         report.targets.extend(targets::of_forks(&medians));
         Ok(())
     })
@@ -138,13 +138,13 @@ fn forks<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
 /// Measures with what all spaces share.
 fn with_world<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
-    run: impl FnOnce(&Arc<World<M>>, &mut Report) -> Result<(), Error>,
+    run: impl FnOnce(&Arc<SpaceContext<M>>, &mut Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
     let mut report = Report::default();
     let paging = lab.paging()?;
-    let world = lab.on_first(|| World::new(paging, FILE))?;
-    let done = run(&world, &mut report);
+    let context = lab.on_first(|| SpaceContext::new(paging, FILE))?;
+    let done = run(&context, &mut report);
     // Also after an error: frames are given back on a CPU.
-    lab.on_first(|| drop(world));
+    lab.on_first(|| drop(context));
     done.map(|()| report)
 }

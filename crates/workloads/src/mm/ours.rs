@@ -1,7 +1,7 @@
 //! The spaces of `mm`.
 
-use super::memory::{HEAP, Memory, PAGE, Shared, TOP, VmaType};
-use super::world::World;
+use super::context::SpaceContext;
+use super::memory::{HEAP, Memory, PAGE, SharedMemory, TOP, VmaType};
 use crate::error::Error;
 use alloc::sync::Arc;
 use grace::Concurrent;
@@ -11,40 +11,43 @@ use paging::{TlbGrace, X86_64L4};
 
 pub(super) struct Ours<M: Machine, G: Concurrent> {
     space: AddressSpace<M, X86_64L4, G>,
-    world: Arc<World<M>>,
+    context: Arc<SpaceContext<M>>,
     file: mm::Shared<Shmem<M>>,
     /// If munmap waits for TLB grace periods.
     periods: Option<Arc<TlbGrace<M>>>,
 }
 
 impl<M: Machine, G: Concurrent> Ours<M, G> {
-    pub(super) fn make(world: &Arc<World<M>>) -> Result<Shared, Error> {
-        Ok(Arc::new(Self::new(world, None)?))
+    pub(super) fn make(context: &Arc<SpaceContext<M>>) -> Result<SharedMemory, Error> {
+        Ok(Arc::new(Self::new(context, None)?))
     }
 
     /// A space in which munmap waits for TLB grace periods.
-    pub(super) fn make_waiting(world: &Arc<World<M>>) -> Result<Shared, Error> {
-        let periods = TlbGrace::try_new(world.paging.machine().clone());
+    pub(super) fn make_waiting(context: &Arc<SpaceContext<M>>) -> Result<SharedMemory, Error> {
+        let periods = TlbGrace::try_new(context.paging.machine().clone());
         let periods = periods.map_err(|_| FrameError::OutOfFrames { order: 0 })?;
-        Ok(Arc::new(Self::new(world, Some(periods))?))
+        Ok(Arc::new(Self::new(context, Some(periods))?))
     }
 
-    fn new(world: &Arc<World<M>>, periods: Option<Arc<TlbGrace<M>>>) -> Result<Self, Error> {
+    fn new(
+        context: &Arc<SpaceContext<M>>,
+        periods: Option<Arc<TlbGrace<M>>>,
+    ) -> Result<Self, Error> {
         let layout = Layout { mmap_base: TOP, start_brk: HEAP, brk: HEAP, ..Layout::default() };
-        let file = Shmem::memfd(&world.paging, "bench", 1)?;
-        file.set_size((world.file.len() * PAGE) as u64)?;
-        for page in 0..world.file.len() {
+        let file = Shmem::memfd(&context.paging, "bench", 1)?;
+        file.set_size((context.file.len() * PAGE) as u64)?;
+        for page in 0..context.file.len() {
             file.write((page * PAGE) as u64, &[1])?;
         }
-        let (asid, profile) = (world.next_asid(), Profile::LINUX_6_18);
-        let space = AddressSpace::try_new(&world.paging, asid, None, profile, layout)?;
+        let (asid, profile) = (context.next_asid(), Profile::LINUX_6_18);
+        let space = AddressSpace::try_new(&context.paging, asid, None, profile, layout)?;
         if let Some(periods) = &periods {
             let policy = UnmapPolicy::Grace(Arc::clone(periods));
             // SAFETY: no CPU uses the space. `enter` takes part in the periods, and `leave` leaves
             // the space before it goes idle.
             unsafe { space.set_unmap_policy(policy) }?;
         }
-        Ok(Ours { space, world: Arc::clone(world), file, periods })
+        Ok(Ours { space, context: Arc::clone(context), file, periods })
     }
 }
 
@@ -103,10 +106,10 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
         Ok(())
     }
 
-    fn fork(&self) -> Result<Shared, Error> {
-        let space = self.space.fork(self.world.next_asid())?;
-        let (world, file) = (Arc::clone(&self.world), self.file.clone());
+    fn fork(&self) -> Result<SharedMemory, Error> {
+        let space = self.space.fork(self.context.next_asid())?;
+        let (context, file) = (Arc::clone(&self.context), self.file.clone());
         let periods = self.periods.clone();
-        Ok(Arc::new(Ours { space, world, file, periods }))
+        Ok(Arc::new(Ours { space, context, file, periods }))
     }
 }

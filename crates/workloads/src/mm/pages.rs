@@ -4,8 +4,8 @@
 //! again. After a fork, both sides map the pages read-only; the first write copies the page, or
 //! takes it over if it has no other user.
 
+use super::context::SpaceContext;
 use super::memory::{PAGE, VmaType};
-use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 
 pub(super) struct Pages<M: Machine, G: Concurrent> {
     pub(super) tables: PageTables<M, X86_64L4, G>,
-    pub(super) world: Arc<World<M>>,
+    pub(super) context: Arc<SpaceContext<M>>,
 }
 
 /// The page of a fault, and what its VMA says.
@@ -37,9 +37,9 @@ fn range_of(range: &Range<usize>) -> Result<VirtRange, Error> {
 }
 
 impl<M: Machine, G: Concurrent> Pages<M, G> {
-    pub(super) fn new(world: &Arc<World<M>>) -> Result<Self, Error> {
-        let tables = PageTables::user(&world.paging, world.next_asid(), None)?;
-        Ok(Pages { tables, world: Arc::clone(world) })
+    pub(super) fn new(context: &Arc<SpaceContext<M>>) -> Result<Self, Error> {
+        let tables = PageTables::user(&context.paging, context.next_asid(), None)?;
+        Ok(Pages { tables, context: Arc::clone(context) })
     }
 
     fn machine(&self) -> &M {
@@ -54,7 +54,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
 
     /// Handles the fault of a write. The caller holds a lock under which the VMA stays.
     pub(super) fn fault(&self, guard: &G::Guard, fault: Fault) -> Result<(), Error> {
-        let file = self.world.file.get(fault.index).copied().unwrap_or_default();
+        let file = self.context.file.get(fault.index).copied().unwrap_or_default();
         match self.tables.walk(guard).get(fault.page) {
             None if fault.of == VmaType::SharedFile => {
                 if !self.machine().info(file).is_some_and(machine::FrameInfo::try_get) {

@@ -9,8 +9,8 @@
 //!   Everything is in it.
 
 use super::loops::{Cpu, Loop};
-use super::memory::{Memory, Shared, populate};
-use super::{SpaceKind, World};
+use super::memory::{Memory, SharedMemory, populate};
+use super::{SpaceContext, SpaceKind};
 use crate::barrier::{Watch, at_once};
 use crate::error::Error;
 use crate::lab::Lab;
@@ -62,7 +62,7 @@ pub(super) struct Median {
 /// Measures a loop on all numbers of CPUs.
 pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     (which, sharing): (&Loop, Sharing),
     report: &mut Report,
 ) -> Result<Vec<Median>, Error> {
@@ -70,7 +70,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
     for cpus in lab.cpus.iter().copied() {
         (lab.progress)(&format!("mm: {} on {cpus} CPUs, {}", which.name, sharing.name()));
         let mut all: [Times; 3] = Default::default();
-        let spaces = SpaceKind::ALL.map(|way| spaces(lab, world, way, sharing, cpus));
+        let spaces = SpaceKind::ALL.map(|way| spaces(lab, context, way, sharing, cpus));
         let rounds = |times: &mut [Times; 3]| {
             for _ in 0..lab.scale.rounds {
                 for (spaces, times) in spaces.iter().zip(&mut *times) {
@@ -83,7 +83,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         let done = rounds(&mut all);
         // Also after an error: a space ends on a CPU.
         lab.on_first(|| drop(spaces));
-        lab.settle(&world.paging);
+        lab.settle(&context.paging);
         done?;
         let case = format!("{}, {}", which.name, sharing.name());
         for (way, times) in SpaceKind::ALL.into_iter().zip(&all) {
@@ -100,14 +100,14 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 /// The spaces of so many CPUs, as their programs find them.
 fn spaces<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     way: SpaceKind,
     sharing: Sharing,
     cpus: usize,
-) -> Result<Vec<Shared>, Error> {
+) -> Result<Vec<SharedMemory>, Error> {
     lab.on_first(|| {
         let new = || {
-            let space = way.make::<M, G, R>(world)?;
+            let space = way.make::<M, G, R>(context)?;
             populate(&*space)?;
             Ok(space)
         };
@@ -121,7 +121,7 @@ fn spaces<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
 /// Runs a loop on each of these spaces at once.
 pub(super) fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
-    spaces: &[Shared],
+    spaces: &[SharedMemory],
     which: &Loop,
     sharing: Sharing,
     cpus: usize,

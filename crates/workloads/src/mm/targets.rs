@@ -1,7 +1,7 @@
 //! What the figures must reach.
 
 use super::NAME;
-use super::counts::Counts;
+use super::counts::LoopCounts;
 use super::forks;
 use super::rates::{Median, Sharing};
 use alloc::format;
@@ -48,9 +48,11 @@ pub(super) fn of_rates(medians: &[Median], at_once: bool) -> Vec<Target> {
 }
 
 /// Bounds of counts, which depend on no clock.
-pub(super) fn of_counts(counts: &[Counts]) -> Vec<Target> {
+pub(super) fn of_counts(counts: &[LoopCounts]) -> Vec<Target> {
     let mut targets = Vec::new();
-    for Counts { name, cost, .. } in counts.iter().filter(|counts| counts.name == "fault 1 page") {
+    for LoopCounts { name, cost, .. } in
+        counts.iter().filter(|counts| counts.name == "fault 1 page")
+    {
         let ratio = cost[OURS].instructions / cost[COUNTED].instructions;
         let target = format!("instructions of those of {}: {name}", name_of(COUNTED));
         targets.push(Target::at_most(NAME, target, ratio, 0.65));

@@ -1,7 +1,7 @@
 //! All implementations do the same, and leave nothing.
 
-use super::memory::{HEAP, Memory, PAGE, Shared, VmaType};
-use super::{FILE, SpaceKind, World, waits, with_world};
+use super::memory::{HEAP, Memory, PAGE, SharedMemory, VmaType};
+use super::{FILE, SpaceContext, SpaceKind, waits, with_world};
 use crate::error::Error;
 use crate::mm::memory::populate;
 use crate::tests::{find, with_lab};
@@ -48,8 +48,9 @@ fn run(bare: &Bare, way: SpaceKind, seed: u64) -> Vec<Option<u8>> {
     let paging = Paging::try_new(bare.clone(), PageSize::Size1G).unwrap();
     let mut seen = Vec::new();
     bare.on_cpu(0, || {
-        let world = World::new(Arc::clone(&paging), FILE).unwrap();
-        let parent: Shared = way.make::<_, BareGrace, parking_lot::RawRwLock>(&world).unwrap();
+        let context = SpaceContext::new(Arc::clone(&paging), FILE).unwrap();
+        let parent: SharedMemory =
+            way.make::<_, BareGrace, parking_lot::RawRwLock>(&context).unwrap();
         parent.enter();
         populate(&*parent).unwrap();
         let mut spaces = Vec::from([parent]);
@@ -93,7 +94,7 @@ fn run(bare: &Bare, way: SpaceKind, seed: u64) -> Vec<Option<u8>> {
             }
             space.leave();
         }
-        drop(world);
+        drop(context);
         bare.settle();
         paging.quick().drain();
     });
@@ -116,8 +117,9 @@ fn all_do_the_same_and_leave_nothing() {
 #[test]
 fn interrupts_are_counted_with_grace_periods_and_without() {
     let bare = Bare::new(2, 16_384).unwrap();
-    let report =
-        with_lab(&bare, |lab| with_world(lab, |world, report| waits::measure(lab, world, report)));
+    let report = with_lab(&bare, |lab| {
+        with_world(lab, |context, report| waits::measure(lab, context, report))
+    });
     let report = report.unwrap();
     for case in ["malloc1, waiting or not", "map, touch, unmap, waiting or not"] {
         let of = |way, metric| {

@@ -6,10 +6,10 @@
 //! machine of threads an IPI costs nothing, so there the rates show only the price of waiting.
 
 use super::loops::{Cpu, Loop, TOUCH, WILL_IT_SCALE};
-use super::memory::{Shared, populate};
+use super::memory::{SharedMemory, populate};
 use super::ours::Ours;
 use super::rates::{QUIET, Sharing, Times, round};
-use super::{NAME, SpaceKind, World};
+use super::{NAME, SpaceContext, SpaceKind};
 use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::lab::Lab;
@@ -35,14 +35,14 @@ const COUNTED: usize = 256;
 
 pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let malloc = WILL_IT_SCALE.iter().filter(|which| which.name == "malloc1");
     for which in malloc.chain([&TOUCH]) {
         for cpus in lab.cpus.iter().copied().filter(|cpus| *cpus > 1) {
             (lab.progress)(&format!("mm: {} of {cpus} threads, by grace periods", which.name));
-            one(lab, world, which, cpus, report)?;
+            one(lab, context, which, cpus, report)?;
         }
     }
     Ok(())
@@ -51,7 +51,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
 /// Measures a loop on so many CPUs.
 fn one<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
-    world: &Arc<World<M>>,
+    context: &Arc<SpaceContext<M>>,
     which: &Loop,
     cpus: usize,
     report: &mut Report,
@@ -60,10 +60,10 @@ fn one<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     let mut ipis = [0.0; 4];
     for rest in (0..lab.scale.rounds).rev() {
         for ((times, ipis), (_, way)) in times.iter_mut().zip(&mut ipis).zip(CASES) {
-            let space: Shared = lab.on_first(|| {
+            let space: SharedMemory = lab.on_first(|| {
                 let space = match way {
-                    Some(way) => way.make::<M, G, R>(world)?,
-                    None => Ours::<M, G>::make_waiting(world)?,
+                    Some(way) => way.make::<M, G, R>(context)?,
+                    None => Ours::<M, G>::make_waiting(context)?,
                 };
                 populate(&*space)?;
                 Ok::<_, Error>(space)
@@ -76,7 +76,7 @@ fn one<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
                 });
             }
             lab.on_first(|| drop((space, spaces)));
-            lab.settle(&world.paging);
+            lab.settle(&context.paging);
             done?;
         }
     }
@@ -96,7 +96,7 @@ fn one<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
 /// The IPIs of an operation, once the first ones are over.
 fn count<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    memory: &Shared,
+    memory: &SharedMemory,
     which: &Loop,
     cpus: usize,
 ) -> Result<f64, Error> {

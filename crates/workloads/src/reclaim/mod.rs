@@ -40,7 +40,7 @@ pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> 
     let sizes = |_| Vec::from([Size { cpus: 1, frames: 4 * MEMORY }]);
     Experiment {
         name: NAME,
-        help: "Pages that leave memory for swap, beside FIFO and LRU",
+        help: "Pages that leave memory for swap, compared with FIFO and LRU",
         parts: Vec::from([Part { needs: Needs::Memory(sizes), run: reclaim }]),
         work: None,
     }

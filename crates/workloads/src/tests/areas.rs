@@ -1,15 +1,14 @@
 //! Experiments with kernel areas, on a machine with translations.
 
-use super::{find, made_up_cost, now, range};
+use super::{find, lab, range};
 use crate::experiment::Measure;
 use crate::vmallocinfo::vmallocinfo;
 use crate::vmap::{cost::cost, flushes::flushes, times, work::work};
-use crate::{Error, Host, KernelHalf, Lab, Scale, Tick};
+use crate::{Error, Host, KernelHalf, Lab, Tick};
 use machine::{FrameSource, PageSize};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Report;
 use sim::{Checks, Config, Grace, Sim, threads};
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::{format, vec::Vec};
 
@@ -28,35 +27,23 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
     .unwrap();
     let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let tables = sim.on_cpu(0, || Arc::new(PageTables::kernel(&paging).unwrap()));
-    let lab = Lab {
-        host: Host {
-            machine: &sim,
-            run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
-            quiet: || {
-                Grace::quiescent_state();
-                Grace::reclaim(usize::MAX);
-            },
+    let host = Host {
+        machine: &sim,
+        run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
+        quiet: || {
+            Grace::quiescent_state();
+            Grace::reclaim(usize::MAX);
         },
-        kernel: KernelHalf {
-            tables: &tables,
-            range: range(),
-            // SAFETY: nothing else needs to be mapped, and no other tables have the tag.
-            enter: &|| unsafe { tables.activate() },
-            ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
-        },
-        time: now,
-        clock: now,
-        interrupts: &|| sim.stats().ipis_sent,
-        flushes: &|| sim.stats().flushes,
-        disturbed: Default::default,
-        measure_cost: Some(&made_up_cost),
-        progress: &|_| (),
-        scale: Scale::LEAST,
-        cpus: &[1, 2],
-        at_once: true,
-        types: PhantomData,
     };
-    let result = experiment(&lab);
+    let kernel = KernelHalf {
+        tables: &tables,
+        range: range(),
+        // SAFETY: nothing else needs to be mapped, and no other tables have the tag.
+        enter: &|| unsafe { tables.activate() },
+        ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
+    };
+    let (interrupts, flushes) = (&|| sim.stats().ipis_sent, &|| sim.stats().flushes);
+    let result = experiment(&Lab { interrupts, flushes, ..lab(host, kernel) });
     assert!(ticking.lock().unwrap().is_none(), "nothing ticks for an experiment that is over");
     sim.on_cpu(0, || drop(tables));
     for cpu in 0..cpus {

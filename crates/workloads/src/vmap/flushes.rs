@@ -65,14 +65,14 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
 }
 
 /// The counts for each unmap.
-struct Found {
+struct FlushCounts {
     interrupts: f64,
     flushes: f64,
     /// Unmaps of each CPU.
     unmaps: usize,
 }
 
-fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &Found) {
+fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &FlushCounts) {
     let row = Row::new(NAME, case, name, cpus, PAGES);
     report.rows.push(row.with("interrupts an unmap", found.interrupts, ""));
     report.rows.push(row.with("flushes an unmap", found.flushes, ""));
@@ -84,7 +84,7 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &dyn Areas,
     times: usize,
-) -> Result<Found, Error> {
+) -> Result<FlushCounts, Error> {
     let lab = rig.lab;
     let cpus = lab.host.machine.count();
     let (interrupts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -119,5 +119,5 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     };
     lab.host.on_each(cpus, work).into_iter().flatten().collect::<Result<(), Error>>()?;
     let each = |of: AtomicU64| of.into_inner() as f64 / (times * cpus) as f64;
-    Ok(Found { interrupts: each(interrupts), flushes: each(flushes), unmaps: times })
+    Ok(FlushCounts { interrupts: each(interrupts), flushes: each(flushes), unmaps: times })
 }

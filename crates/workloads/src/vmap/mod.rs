@@ -1,4 +1,5 @@
-//! The `vmap` experiment: lazily unmapped kernel areas, beside a flush on every CPU at each unmap.
+//! The `vmap` experiment: lazily unmapped kernel areas, compared with a flush on every CPU at each
+//! unmap.
 //!
 //! | part | measures |
 //! |---|---|
@@ -112,7 +113,7 @@ where
     let single = |_| Vec::from([Size { cpus: 1, frames: FRAMES }]);
     Experiment {
         name: NAME,
-        help: "Lazily unmapped kernel areas, beside a flush on every CPU at each unmap",
+        help: "Lazily unmapped kernel areas, compared with a flush on every CPU at each unmap",
         parts: Vec::from([
             Part { needs: Needs::Translations(timed), run: times },
             Part { needs: Needs::Translations(flushed), run: flushes::flushes },

@@ -34,7 +34,7 @@ struct Sample {
 
 /// What the lines of one run say of its end.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Told {
+pub(super) struct RunEnd {
     /// The loop that began and has no result.
     pub(super) begun: Option<String>,
     /// Whether the last line is there.
@@ -43,14 +43,14 @@ pub(super) struct Told {
     any: bool,
 }
 
-impl Told {
+impl RunEnd {
     /// # Errors
     /// A loop has no figure.
     pub(super) fn finished(&self) -> Result<(), Failure> {
         let what = match self {
-            Told { done: false, .. } => "the program ended before all loops were done",
-            Told { begun: Some(_), .. } => "the line of its result was lost",
-            Told { any: false, .. } => "the program measured nothing",
+            RunEnd { done: false, .. } => "the program ended before all loops were done",
+            RunEnd { begun: Some(_), .. } => "the line of its result was lost",
+            RunEnd { any: false, .. } => "the program measured nothing",
             _ => return Ok(()),
         };
         Err(what.to_string().into())
@@ -58,7 +58,7 @@ impl Told {
 }
 
 /// A line of the loops.
-enum Line {
+enum LoopLine {
     Begins(String),
     Figure(String, f64),
     Done,
@@ -97,19 +97,19 @@ impl Figures {
     }
 
     /// Adds the figures among the lines of one run.
-    pub(super) fn add(&mut self, system: &'static str, cpus: usize, text: &str) -> Told {
-        let mut told = Told::default();
+    pub(super) fn add(&mut self, system: &'static str, cpus: usize, text: &str) -> RunEnd {
+        let mut told = RunEnd::default();
         for line in text.lines().filter_map(|line| read(line, self.unit)) {
             match line {
-                Line::Begins(case) => told.begun = Some(case),
-                Line::Figure(case, value) => {
+                LoopLine::Begins(case) => told.begun = Some(case),
+                LoopLine::Figure(case, value) => {
                     if told.begun.as_ref() == Some(&case) {
                         told.begun = None;
                     }
                     told.any = true;
                     self.samples.push(Sample { system, case, cpus, value });
                 }
-                Line::Done => told.done = true,
+                LoopLine::Done => told.done = true,
             }
         }
         told
@@ -261,11 +261,11 @@ impl Figures {
 }
 
 /// The line of a loop within a line of the serial port.
-fn read(line: &str, unit: Unit) -> Option<Line> {
+fn read(line: &str, unit: Unit) -> Option<LoopLine> {
     let start = line.find('{')?;
     let line = Deserializer::from_str(&line[start..]).into_iter::<Value>().next()?.ok()?;
     if line["done"].is_u64() {
-        return Some(Line::Done);
+        return Some(LoopLine::Done);
     }
     let begins = line["begins"].as_str();
     let name = begins.or_else(|| line["loop"].as_str())?;
@@ -274,7 +274,7 @@ fn read(line: &str, unit: Unit) -> Option<Line> {
         None => format!("{name}, {}", line["kind"].as_str()?),
     };
     if begins.is_some() {
-        return Some(Line::Begins(case));
+        return Some(LoopLine::Begins(case));
     }
     let operations = line["operations"].as_u64()? as f64;
     let seconds = line["seconds"].as_f64()?;
@@ -283,7 +283,7 @@ fn read(line: &str, unit: Unit) -> Option<Line> {
         Unit::Instructions(shift) => seconds * 1e9 / f64::from(1u32 << shift) / operations,
     };
     // No clock was read, or no operation was made: that is no figure.
-    (value.is_finite() && value > 0.0).then_some(Line::Figure(case, value))
+    (value.is_finite() && value > 0.0).then_some(LoopLine::Figure(case, value))
 }
 
 /// Whether munmaps of the case wait for grace periods, if they may.
@@ -358,7 +358,7 @@ mod tests {
         let line = "{\"loop\": \"brk1\", \"kind\": \"processes\", \"operations\": 7, \
                     \"seconds\": 2}[    2.5] Kernel panic - not syncing: {";
         let told = figures.add(LINUX, 1, &format!("{begins}{line}\n{{\"done\": 1}} reboot: {{\n"));
-        assert_eq!(told, Told { begun: None, done: true, any: true });
+        assert_eq!(told, RunEnd { begun: None, done: true, any: true });
         assert!(told.finished().is_ok());
         assert_eq!(figures.value(LINUX, "brk1, processes", 1), 3.5);
     }

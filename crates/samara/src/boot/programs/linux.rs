@@ -18,7 +18,7 @@ use trace::report::messages;
 
 /// Linux's words. Its messages are left out, but for a panic, which ends the machine. `mitigations`
 /// and `init_on_alloc`: this kernel has neither. `tsc=reliable`: otherwise emulated CPUs stop while
-/// Linux patches its own code. `nowatchdog`, `nokaslr` and `no5lvl`: nothing runs beside the loops,
+/// Linux patches its own code. `nowatchdog`, `nokaslr` and `no5lvl`: nothing else runs,
 /// addresses are the same in each run, and tables have four levels as in this kernel.
 const WORDS: &str = "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off tsc=reliable \
     nowatchdog nokaslr no5lvl init_on_alloc=0";

@@ -27,7 +27,7 @@ use crate::bench::PROGRAMS;
 use crate::cli::{Boot, BootBench, Effort, Huge, Machine, Run, Task, Unmap, mib};
 use crate::output::Lines;
 use crate::{bench, output};
-use figures::{Figures, Told, Unit};
+use figures::{Figures, RunEnd, Unit};
 use report::{Note, Report};
 use std::io::{self, Write};
 use std::path::Path;
@@ -155,7 +155,7 @@ impl Failed {
         &mut self,
         (system, cpus, words): (&'static str, u8, &[String]),
         round: u32,
-        told: &Told,
+        told: &RunEnd,
         failure: Failure,
     ) {
         let case = told.begun.as_deref().unwrap_or("before the first loop or after the last");

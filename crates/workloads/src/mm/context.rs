@@ -8,31 +8,31 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use machine::{Asid, Frame, FrameError, Machine, Place};
 use paging::{Paging, X86_64L4};
 
-pub(super) struct World<M: Machine> {
+pub(super) struct SpaceContext<M: Machine> {
     pub(super) paging: Arc<Paging<M, X86_64L4>>,
     /// The pages of the file, for baselines: a page cache that takes no lock and no search.
     pub(super) file: Vec<Frame>,
     asids: AtomicU16,
 }
 
-impl<M: Machine> World<M> {
+impl<M: Machine> SpaceContext<M> {
     /// With a file of so many pages.
     pub(super) fn new(
         paging: Arc<Paging<M, X86_64L4>>,
         pages: usize,
-    ) -> Result<Arc<World<M>>, Error> {
-        let mut world = World { paging, file: Vec::new(), asids: AtomicU16::new(0) };
+    ) -> Result<Arc<SpaceContext<M>>, Error> {
+        let mut context = SpaceContext { paging, file: Vec::new(), asids: AtomicU16::new(0) };
         for _ in 0..pages {
-            let frame = world.paging.machine().alloc(0, Place::Local)?;
-            world.file.push(frame);
-            let at = world.paging.machine().frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+            let frame = context.paging.machine().alloc(0, Place::Local)?;
+            context.file.push(frame);
+            let at = context.paging.machine().frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
             // SAFETY: the frame is ours alone, and a page long.
             unsafe {
                 at.as_ptr().write_bytes(0, PAGE);
                 at.as_ptr().write(1);
             }
         }
-        Ok(Arc::new(world))
+        Ok(Arc::new(context))
     }
 
     /// A tag for a new space. Nothing translates by these spaces, so tags may come again.
@@ -43,7 +43,7 @@ impl<M: Machine> World<M> {
     }
 }
 
-impl<M: Machine> Drop for World<M> {
+impl<M: Machine> Drop for SpaceContext<M> {
     fn drop(&mut self) {
         for frame in self.file.drain(..) {
             // SAFETY: the spaces that mapped it are gone: each had a reference to this.

@@ -11,7 +11,7 @@ use machine::{Asid, FrameSource, Owner, PageSize};
 use paging::Paging;
 use sim::{Checks, Config, Sim};
 
-use super::{Shared, figures::Figures, objects::Objects};
+use super::{SharedPaging, figures::Figures, objects::Objects};
 
 /// The CPUs. Threads are spread over them.
 pub(super) const CPUS: usize = 4;
@@ -20,9 +20,9 @@ pub(super) const CPUS: usize = 4;
 const FRAMES: u64 = 1 << 18;
 
 /// The machine, and what the address spaces on it share.
-pub(super) struct World {
+pub(super) struct SimMachine {
     pub(super) sim: Sim,
-    pub(super) paging: Shared,
+    pub(super) paging: SharedPaging,
     pub(super) objects: Objects,
     pub(super) figures: Figures,
     /// The tags of address spaces that ended, and the first that no space had yet.
@@ -32,12 +32,12 @@ pub(super) struct World {
     words: u64,
 }
 
-impl World {
+impl SimMachine {
     /// A machine with all checkers on.
     ///
     /// # Errors
     /// A description: the host has not enough memory.
-    pub(super) fn new() -> Result<World, String> {
+    pub(super) fn new() -> Result<SimMachine, String> {
         // Each call flushes before it gives frames back, so a translation to a free frame is an
         // error here.
         let checks = Checks { freed_cached: true, ..Checks::ALL };
@@ -46,7 +46,7 @@ impl World {
         let sim = Sim::new(config).map_err(|error| error.to_string())?;
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G)
             .map_err(|error| format!("no page tables: {error}"))?;
-        Ok(World {
+        Ok(SimMachine {
             sim,
             paging,
             objects: Objects::default(),
@@ -64,7 +64,7 @@ impl World {
     pub(super) fn on<T>(
         &mut self,
         cpu: usize,
-        work: impl FnOnce(&mut World) -> T,
+        work: impl FnOnce(&mut SimMachine) -> T,
     ) -> Result<T, String> {
         let sim = self.sim.clone();
         let found = quietly(|| sim.on_cpu(cpu, || work(self)));
@@ -126,13 +126,13 @@ impl World {
         let objects = std::mem::take(&mut self.objects);
         self.on(0, |_| drop(objects))?;
         for cpu in 0..CPUS {
-            if !self.on(cpu, |world| world.sim.settle())? {
+            if !self.on(cpu, |sim_machine| sim_machine.sim.settle())? {
                 return Err("after the end, a grace period does not end".into());
             }
         }
         self.figures.left.1 = self.paging.waiting();
         for cpu in 0..CPUS {
-            self.on(cpu, |world| world.paging.quick().drain())?;
+            self.on(cpu, |sim_machine| sim_machine.paging.quick().drain())?;
         }
         let leaked = self.sim.allocated();
         self.figures.left.0 = leaked.iter().map(|block| 1 << block.order).sum();
