@@ -11,8 +11,6 @@ use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
 use vma::{AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::UnmapPolicy;
 use crate::{
     Access, AddressSpace, Backing, Calls, Commitment, Error, FaultError, ObjectError, Shared,
     Shmem, ShmemKind, fault::rights, object::text,
@@ -200,8 +198,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// munmap(2). When it returns, no CPU has a translation of the range, and its frames are given
-    /// back; [`UnmapPolicy::Grace`] lets private anonymous memory wait instead. Needs no memory but
-    /// that of the VMAs.
+    /// back; [`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace) lets private anonymous memory wait
+    /// instead. Needs no memory but that of the VMAs.
     ///
     /// # Errors
     /// As in the manual page of munmap; nothing has changed.

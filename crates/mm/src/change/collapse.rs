@@ -7,7 +7,8 @@
 //!    without a lock is refused;
 //! 2. if one is pinned, the rights are given back: its holder would lose it;
 //! 3. their contents are copied to a block;
-//! 4. the block takes the place of their table ([`PageTables::collapse`]).
+//! 4. the block takes the place of their table
+//!    ([`PageTables::collapse`](paging::PageTables::collapse)).
 //!
 //! What needs memory comes before step 1, so a failure leaves everything as it was (I7).
 
@@ -16,8 +17,6 @@ use core::{fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
-#[expect(unused_imports, reason = "for links")]
-use paging::PageTables;
 use paging::{Format, Mapping, Share};
 use vma::{CallStep, VmFlags, Vma};
 

@@ -9,8 +9,9 @@
 //! *Frames and tables* (I3, I5). The period is numbered after the entries were cleared. When it has
 //! ended, every CPU that takes part has flushed everything since. A CPU that is idle then has no
 //! tables of the space active, and flushes before it takes part again
-//! ([`AddressSpace::activate`]). A frame keeps the reference of its entry while it waits. So no
-//! fault takes it over from a forked sibling, and pins stay as they are.
+//! ([`AddressSpace::activate`](crate::AddressSpace::activate)). A frame keeps the reference of its
+//! entry while it waits. So no fault takes it over from a forked sibling, and pins stay as they
+//! are.
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed next to
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
@@ -28,12 +29,13 @@
 //! promise an effect at their return, and some of them use the range again.
 //!
 //! # Bounds
-//! [`WAITING_PAGES`] frames and tables wait at most, so that memory that is free for the program is
-//! not missing elsewhere, and [`WAITING_RANGES`] ranges in each of two lists, so that an insertion
-//! moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI
-//! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
-//! memory for the lists a munmap flushes at once (I7). Not more tables stay empty than pages have
-//! waited in the last periods.
+//! [`WAITING_PAGES`](crate::thresholds::WAITING_PAGES) frames and tables wait at most, so that
+//! memory that is free for the program is not missing elsewhere, and
+//! [`WAITING_RANGES`](crate::thresholds::WAITING_RANGES) ranges in each of two lists, so that an
+//! insertion moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the
+//! wait: an IPI for each of them, for thousands of pages. So a CPU that does not tick does no harm.
+//! Without memory for the lists a munmap flushes at once (I7). Not more tables stay empty than
+//! pages have waited in the last periods.
 //!
 //! # Empty tables
 //! A munmap that waits leaves its lowest tables linked, though they are empty. The maps that come
@@ -66,10 +68,6 @@ use machine::{Machine, SharedAccess, Step, lock};
 use paging::{DeferredFlush, Format, PageTables, PendingFlush, TlbGrace};
 use spin::{Once, mutex::SpinMutex};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::AddressSpace;
-#[expect(unused_imports, reason = "for links")]
-use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
     UnmapPolicy,
     change::gather::{Gather, release},

@@ -4,7 +4,7 @@
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
 //! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
 //! and the tables that were unlinked. When the gather is dropped, it flushes, then gives the frames
-//! back. It can also [wait](Waiting) as a whole.
+//! back. It can also [wait](crate::change::deferred_unmap::Waiting) as a whole.
 //!
 //! A gather needs no memory, so unmapping cannot run out of it. It has room for [`GATHER_FRAMES`];
 //! a sweep that finds more has more gathers.
@@ -17,8 +17,6 @@ use machine::{Frame, Machine, VirtAddr, VirtRange};
 use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
 use vma::PAGE_SIZE;
 
-#[expect(unused_imports, reason = "for links")]
-use crate::change::deferred_unmap::Waiting;
 use crate::{
     change::page_host::virt,
     change::wait_lists::{WaitList, unlink_empty},

@@ -14,7 +14,8 @@
 //!   the address of the fault. So the second look asks whether its range still has the whole page.
 //! - *A call that cuts a huge page splits it first*, between its store and its sweep. After the
 //!   store no fault brings another one in. The tables that the two ends may need are allocated
-//!   before the store ([`PageTables::reserve_ends`]), so nothing fails.
+//!   before the store ([`PageTables::reserve_ends`](paging::PageTables::reserve_ends)), so nothing
+//!   fails.
 //!
 //! A page that a fork shares is split by the write that copies a part of it, as in Linux. The last
 //! holder takes the whole page over.
@@ -28,8 +29,6 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
-#[expect(unused_imports, reason = "for links")]
-use paging::PageTables;
 use paging::{EntryChange, Error as TableError, Format, Mapping, Share};
 use vma::{VmFlags, Vma};
 

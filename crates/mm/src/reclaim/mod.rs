@@ -3,7 +3,8 @@
 //! A hand goes round the VMAs, as of a clock. A page that was used since the hand came by last
 //! loses its accessed bit, and stays. Otherwise:
 //!
-//! - the page of an object is unmapped; the object may evict it ([`CachedPages::evict`]);
+//! - the page of an object is unmapped; the object may evict it
+//!   ([`CachedPages::evict`](crate::CachedPages::evict));
 //! - an anonymous page is written to the host's swap ([`paging::Swap`]), and a swap entry takes its
 //!   place. The next touch reads it back.
 //!
@@ -31,8 +32,6 @@ use crate::{
     monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
-#[expect(unused_imports, reason = "for links")]
-use crate::{CachedPages, UnmapPolicy};
 
 /// What a reclaim has done, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,7 +42,8 @@ pub struct Reclaimed {
     pub unmapped: usize,
     /// Those of them that their objects have evicted.
     pub evicted: usize,
-    /// Pages that were unmapped before, and waited for a TLB grace period ([`UnmapPolicy::Grace`]).
+    /// Pages that were unmapped before, and waited for a TLB grace period
+    /// ([`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace)).
     pub purged: usize,
     /// Pages that the hand has passed.
     pub scanned: usize,

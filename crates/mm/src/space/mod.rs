@@ -22,14 +22,10 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use grace::Concurrent;
 use machine::{Frame, Machine};
 use maple::RefCounted;
-#[expect(unused_imports, reason = "for links")]
-use paging::TlbGrace;
 use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::UnmapPolicy;
 use crate::{
     Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
     change::cleanup::{CallUnderWay, CountedWriter},
@@ -199,8 +195,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.stack_limit = bytes;
     }
 
-    /// Makes this the address space of this CPU. Under [`UnmapPolicy::Grace`] the CPU takes part in
-    /// the grace periods from now on ([`TlbGrace::idle_exit`]).
+    /// Makes this the address space of this CPU. Under
+    /// [`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace) the CPU takes part in the grace periods
+    /// from now on ([`TlbGrace::idle_exit`](paging::TlbGrace::idle_exit)).
     ///
     /// # Safety
     /// As for [`PageTables::activate`].
