@@ -245,7 +245,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut to_bring_in = Vec::new();
         let outcome = self.change_with(
             |calls| calls.mprotect(addr, len, prot, pkey),
-            |hook| to_bring_in = core::mem::take(&mut hook.to_bring_in),
+            |host| to_bring_in = core::mem::take(&mut host.to_bring_in),
         );
         for range in to_bring_in {
             // As in Linux, a page that cannot be brought in is not the call's failure.

@@ -62,7 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return found;
             }
             // Waits for the call.
-            drop(self.core.right());
+            drop(self.core.writer());
         }
     }
 

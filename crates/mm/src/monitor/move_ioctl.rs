@@ -105,7 +105,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             calls.move_private(source.clone(), to)
         });
         match moved {
-            Ok(()) => self.change_with_hook(target, |hook, part, vma| hook.give_rights(part, vma)),
+            Ok(()) => self.change_with_host(target, |host, part, vma| host.give_rights(part, vma)),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
             Err(error @ Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind)) => {

@@ -254,8 +254,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let mut rest = range;
         while !rest.is_empty() {
-            self.change_with_hook(rest.clone(), |hook, part, vma| {
-                self.scan_part(hook, part, vma, &mut progress);
+            self.change_with_host(rest.clone(), |host, part, vma| {
+                self.scan_part(host, part, vma, &mut progress);
             })?;
             let Some(at) = progress.to_split.take() else { break };
             self.split_huge(VirtAddr::new(at as u64)).map_err(Error::Tables)?;
@@ -268,7 +268,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Scans a part of one VMA.
     fn scan_part(
         &self,
-        hook: &mut PageHost<'_, M, F, G>,
+        host: &mut PageHost<'_, M, F, G>,
         part: Range<usize>,
         vma: &Vma<Backing<M>>,
         progress: &mut Progress<'_>,
@@ -299,14 +299,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         };
         let known = Known {
-            machine: hook.core.tables.machine(),
-            guard: hook.core.guard_frame.get(),
+            machine: host.core.tables.machine(),
+            guard: host.core.guard_frame.get(),
             vma,
             of_vma,
         };
-        let (zero, paging) = (self.core.zero_frame.get(), hook.core.tables.paging());
+        let (zero, paging) = (self.core.zero_frame.get(), host.core.tables.paging());
         let mut next = part.start;
-        hook.sweep_pages(part.clone(), |page| {
+        host.sweep_pages(part.clone(), |page| {
             let at = page.page.get() as usize;
             // The sweep has begun again, because a huge page came that the range cuts.
             if at < next {
@@ -329,7 +329,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         absent(progress, next, part.end);
         for range in to_mark {
-            hook.mark_absent(range, vma);
+            host.mark_absent(range, vma);
         }
         if no_memory {
             progress.ended = Some(Err(vma::Error::OutOfMemory.into()));

@@ -236,9 +236,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !self.core.had_marks.load(Ordering::Relaxed) {
             return Ok(());
         }
-        sweep_areas(calls, range, |hook, part, vma| {
+        sweep_areas(calls, range, |host, part, vma| {
             if !vma.flags.contains(VmFlags::UFFD_WP) {
-                hook.write_protect(part, vma, false);
+                host.write_protect(part, vma, false);
             }
         })
     }

@@ -195,8 +195,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         found: &mut Found<'m, M>,
         done: &mut Reclaimed,
     ) -> Result<usize, Error> {
-        let calls = self.core.right();
-        let mut hook = PageHost::new(&self.core, None);
+        let calls = self.core.writer();
+        let mut host = PageHost::new(&self.core, None);
         let area = calls.areas_from(range.start).next().filter(|area| area.start <= range.start);
         let never = VmFlags::LOCKED | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let Some(area) = area.filter(|area| !area.vma.flags.intersects(never)) else {
@@ -204,13 +204,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let range = range.start..range.end.min(area.end);
         // Tables that a fork shares stay, if there is no memory for copies.
-        if hook.prepare(range.clone(), TableWork::Protect).is_err() {
+        if host.prepare(range.clone(), TableWork::Protect).is_err() {
             return Ok(range.end);
         }
         let (machine, has_swap) =
             (self.core.tables.machine(), self.core.tables.paging().swap().is_some());
         let mut stop = range.end;
-        hook.sweep_pages(range, |page| {
+        host.sweep_pages(range, |page| {
             let at = page.page.get() as usize;
             let index = area.vma.offset_at(at) as u64;
             if at >= stop || self.core.is_special(page.frame) || !is_counted(machine, page.frame) {
@@ -245,7 +245,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         });
         drop(calls);
-        hook.noted()?;
+        host.noted()?;
         Ok(stop)
     }
 

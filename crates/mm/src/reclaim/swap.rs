@@ -36,7 +36,7 @@ use crate::{
     AddressSpace, Error,
     change::gather::release,
     fault::attempt::FaultStep,
-    fault::attempt::{FirstLook, refused},
+    fault::attempt::{FirstLook, flushed},
     fault::frame_ref::{Reference, block_of},
     fault::new_frame::{NewFrame, read_words},
     fault::rights,
@@ -206,17 +206,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => (EntryChange::Keep, FaultStep::Again),
             })
         };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                if step == FaultStep::MappedFresh {
-                    // SAFETY: the reference of the old entry.
-                    unsafe { release(&self.core.tables, [entry]) };
-                }
-                Ok(step)
-            }
-            Err(failed) => refused(failed, look.at),
+        let step = flushed(done, look.at)?;
+        if step == FaultStep::MappedFresh {
+            // SAFETY: the reference of the old entry.
+            unsafe { release(&self.core.tables, [entry]) };
         }
+        Ok(step)
     }
 }
 

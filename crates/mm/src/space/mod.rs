@@ -177,17 +177,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The sizes of the VMAs. Constant time, with the mmap lock.
     pub fn sizes(&self) -> Sizes {
-        self.core.right().sizes()
+        self.core.writer().sizes()
     }
 
     /// The limits of the space: setrlimit(2).
     pub fn limits(&self) -> Limits {
-        self.core.right().limits()
+        self.core.writer().limits()
     }
 
     /// Sets the limits. What exceeds them already stays.
     pub fn set_limits(&self, limits: Limits) {
-        self.core.right().set_limits(limits);
+        self.core.writer().set_limits(limits);
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
@@ -253,7 +253,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change_with(change, |_| ())
     }
 
-    /// As [`change`](Self::change); `after` gets what the calls have left in the hook. It runs
+    /// As [`change`](Self::change); `after` gets what the calls have left in the [`PageHost`]. It runs
     /// without the mmap lock.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
@@ -262,14 +262,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<T, Error> {
         let mut call = CallUnderWay::new(PageHost::new(&self.core, Some(&self.family)));
         let done = {
-            let right = self.core.lock();
+            let lock = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = CountedWriter::new(right, &mut call.hook, &call.added);
+            let mut calls = CountedWriter::new(lock, &mut call.host, &call.added);
             change(&mut calls.writer)
         };
         call.settle();
-        after(&mut call.hook);
-        call.hook.outcome(done.map_err(Into::into))
+        after(&mut call.host);
+        call.host.outcome(done.map_err(Into::into))
     }
 }
 
@@ -340,8 +340,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn lock(&self) -> MmapLock<'_, M, G> {
         let mut pauses = 1;
         loop {
-            if let Some(right) = self.vmas.try_write() {
-                return right;
+            if let Some(lock) = self.vmas.try_write() {
+                return lock;
             }
             if pauses > LOCK_PAUSES {
                 self.tables.machine().relax();
@@ -353,7 +353,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     }
 
     /// The mmap lock, and what it can do without the pages.
-    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+    pub(crate) fn writer(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
     }
 }
@@ -362,13 +362,13 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
     fn drop(&mut self) {
         // No fault is under way: it would borrow the space. The mmap lock keeps objects away that
         // take pages back.
-        let right = self.core.right();
+        let calls = self.core.writer();
         self.core.waiting.flush(&self.core.tables);
         PageHost::new(&self.core, None).remove(0..lower_half::<F>());
         if let Some(commitment) = self.core.commitment.get() {
-            commitment.settle(-(right.sizes().accounted as isize));
+            commitment.settle(-(calls.sizes().accounted as isize));
         }
-        drop(right);
+        drop(calls);
         // The last user of an object may end here, and write it out. An object that visits this
         // space holds a lock, so the visit does not end here.
         let machine = self.core.tables.machine();

@@ -47,13 +47,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Misuse
     /// The program finds zeros, or the object's pages. Spaces that share pages or tables keep them.
     pub fn reap(&self, most: usize) -> usize {
-        let right = self.core.lock();
+        let lock = self.core.lock();
         self.core.waiting.flush(&self.core.tables);
         let all = 0..lower_half::<F>();
         // A failure means tables that are corrupt: what cannot be reached stays.
         let left = self.core.leave_shared(all.clone());
         let taken = left.map_or(0, |()| self.core.take_some(all, most));
-        drop(right);
+        drop(lock);
         taken
     }
 }
