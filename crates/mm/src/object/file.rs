@@ -30,7 +30,7 @@ use vma::{PAGE_SIZE, Placement};
 
 use crate::{
     CachedPages, FrameGroup, GroupError, Mappings, Object, ObjectError, ObjectInfo, Shared,
-    object::cache::{PAGE, PageCache},
+    object::cache::{PAGE, PageCache, as_its_pages},
     object::page_index::MAX_PAGES,
     object::share,
 };
@@ -258,13 +258,7 @@ fn page_copy() -> Result<Box<[u8; PAGE_SIZE]>, ObjectError> {
 
 // SAFETY: as for `Shmem`.
 unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
-    fn home(&self) -> *const () {
-        self.pages.home()
-    }
-
-    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
-        self.pages.page(index)
-    }
+    as_its_pages!();
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
         if !self.pages.is_present(index) {
@@ -278,26 +272,6 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
             }
         }
         Ok(())
-    }
-
-    fn is_current(&self, index: u64, frame: Frame) -> bool {
-        self.pages.is_current(index, frame)
-    }
-
-    fn is_present(&self, index: u64) -> bool {
-        self.pages.is_present(index)
-    }
-
-    fn mappings(&self) -> &Mappings {
-        &self.pages.mappings
-    }
-
-    fn is_beyond_end(&self, index: u64) -> bool {
-        self.pages.is_beyond_end(index)
-    }
-
-    fn info(&self) -> &ObjectInfo {
-        &self.info
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
