@@ -62,7 +62,7 @@ impl fmt::Display for FaultError {
 
 impl core::error::Error for FaultError {}
 
-/// What is said of a group that has reached its limit.
+/// The message of a group that has reached its limit.
 pub(crate) const GROUP_LIMIT: &str =
     "the group of this space has reached its limit of frames: raise it, or free pages of the group";
 

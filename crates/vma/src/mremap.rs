@@ -283,7 +283,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             file: area.vma.file.as_ref(),
         };
         Ok(match self.place(wanted) {
-            // What waits may be in the way.
+            // A range that waits may be in the way.
             Err(Error::NoSpace) => {
                 self.end_wait()?;
                 self.place(wanted)?.addr

@@ -121,7 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             segment: false,
         };
         let memory = Shmem::try_new(self.core.tables.paging(), kind)?;
-        // What is too long for an object is too long for an address space.
+        // A length that is too large for an object is too large for an address space.
         let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
         memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
         if let Some(group) = self.core.group.get() {
@@ -214,8 +214,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         )
     }
 
-    /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
-    /// with these addresses. The host activates the space as before, and maps the new program.
+    /// The effect of execve(2) on the memory of a program: unmaps everything, sealed or not, and
+    /// begins with these addresses. The host activates the space as before, and maps the new
+    /// program.
     ///
     /// # Errors
     /// [`Error::Vma`] with [`vma::Error::OutOfMemory`]; nothing has changed.

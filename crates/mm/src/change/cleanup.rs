@@ -1,5 +1,5 @@
-//! What follows a call, also one whose closure panics: the memory that is promised is settled, and
-//! what has waited for a grace period is given back.
+//! The end of a call, also of one whose closure panics: the memory that is promised is settled, and
+//! pages whose grace period is over are given back.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Unmapping by TLB grace periods: what munmap removed waits until no CPU can have a translation.
+//! Unmapping by TLB grace periods: unmapped pages wait until no CPU can have a translation.
 //!
 //! Threads that map, touch and unmap pay for the shootdown: each munmap interrupts every CPU of the
 //! space. Under [`UnmapPolicy::Grace`] a munmap of private anonymous memory interrupts none. Its
@@ -78,8 +78,8 @@ use crate::{
     thresholds::KEPT_RANGE_BYTES,
 };
 
-/// What waits in a space, and its policy. Methods that change or search what waits are called with
-/// the mmap lock held.
+/// The unmappings of a space that wait, and its policy. Methods that change or search them need
+/// the mmap lock.
 pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     /// The grace periods of the machine, as soon as they have been set.
     periods: Once<Arc<TlbGrace<M>>>,

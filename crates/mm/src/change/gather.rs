@@ -1,5 +1,5 @@
-//! What a change of pages has taken, until it may be reused: the one place of this crate that gives
-//! back what entries led to.
+//! The frames and tables that a change of pages has taken, until they may be reused: the one place
+//! of this crate that gives them back.
 //!
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
 //! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
@@ -208,7 +208,7 @@ pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
-    /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
+    /// Changes the pages of a range. Cleared and replaced frames are given back, a gather for each
     /// flush. When it returns, no CPU has a translation that was changed. The caller holds the mmap
     /// lock, and gives no page more rights than its VMA. `change` does not answer with
     /// [`SweepChange::Stop`]; after a [cut](CutPage::IsLater) it may be asked again about a page
@@ -234,7 +234,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         })
     }
 
-    /// [`take_out`](Self::take_out), of a range that maps nothing any more. What is cleared may
+    /// [`take_out`](Self::take_out), of a range that maps nothing any more. The frames may
     /// wait, so CPUs may have translations when it returns.
     pub(crate) fn take_out_and_wait(
         &self,

@@ -116,7 +116,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
-    /// What an advice does to the pages of a part of one VMA, as the VMA is now.
+    /// The effect of an advice on the pages of a part of one VMA, as the VMA is now.
     pub(super) fn advise(
         &mut self,
         range: Range<usize>,

@@ -10,7 +10,7 @@ use paging::{Format, TlbGrace};
 
 use crate::{AddressSpace, Error};
 
-/// What munmap(2) of private anonymous memory has done when it returns
+/// The effect of munmap(2) of private anonymous memory by the time it returns
 /// ([`AddressSpace::set_unmap_policy`]).
 ///
 /// ```

@@ -176,8 +176,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// What decides a write before the VMA gets an anon_vma. As in Linux, a guard page of a file
-    /// gives its VMA none, nor does a page that a monitor protects.
+    /// The answers to a write that come before the VMA gets an anon_vma. As in Linux, a guard page
+    /// of a file gives its VMA none, nor does a page that a monitor protects.
     #[inline]
     fn before_first_write(
         &self,

@@ -1,4 +1,4 @@
-//! What is mapped, and which pages are present.
+//! The maps, and the pages that are present.
 
 use core::{fmt, ops::Range};
 

@@ -77,7 +77,7 @@ pub enum UserFaultChange {
 pub struct UserFaultEvent {
     /// The host's number of the userfaultfd.
     pub uffd: u64,
-    /// What has happened.
+    /// The change.
     pub change: UserFaultChange,
 }
 

@@ -77,7 +77,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// What must hold of the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
+    /// The conditions on the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
     fn check_move_vmas(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
         let guard = G::pin();
         let find = |range: &Range<usize>| {

@@ -64,7 +64,7 @@ pub struct UserFault {
     pub access: Access,
     /// The host's number of the userfaultfd.
     pub uffd: u64,
-    /// What is to be resolved.
+    /// The kind of the fault.
     pub kind: UserFaultKind,
 }
 

@@ -246,9 +246,8 @@ impl<M: Machine> PageCache<M> {
         Ok(())
     }
 
-    /// As [`Object::bring_in`](crate::Object::bring_in), for pages that `read` fills. What it has
-    /// read counts only if no page was cut off or evicted meanwhile: it may be what was there
-    /// before.
+    /// As [`Object::bring_in`](crate::Object::bring_in), for pages that `read` fills. The
+    /// contents count only if no page was cut off or evicted meanwhile: they may be older.
     pub(crate) fn read_in(
         &self,
         index: u64,

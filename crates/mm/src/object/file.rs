@@ -41,7 +41,7 @@ use crate::{
 /// A source that panics: a page that could not be read is not in the file. No lock is held during a
 /// read. A sync holds the file's lock of syncs, so a source that syncs its file waits without end.
 pub trait PageSource: Send + Sync + 'static {
-    /// Reads a page. What lies beyond the end of the file is left as it is: zeros. May wait.
+    /// Reads a page. Bytes beyond the end of the file are left as they are: zeros. May wait.
     ///
     /// # Errors
     /// [`ObjectError::Failed`].
@@ -130,7 +130,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
-        // What is written out now does not come after the end of this call, where it would be seen
+        // A sync under way does not write after the end of this call, where its bytes would be seen
         // when the file becomes larger again.
         let _synced = (bytes < self.size()).then(|| lock(&self.pages.machine, &self.syncs));
         self.pages.set_size(bytes, |old| {
@@ -265,7 +265,7 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
             self.pages.read_in(index, |frame| self.read_page(index, frame))?;
             for next in (index + 1..).take(self.source.read_ahead(index) as usize) {
                 let read = || self.pages.read_in(next, |frame| self.read_page(next, frame));
-                // What cannot be read now is read when it is needed.
+                // A page that cannot be read now is read when it is needed.
                 if self.pages.is_present(next) || read().is_err() {
                     break;
                 }
@@ -321,7 +321,7 @@ impl<M: Machine, S: PageSource> Drop for File<M, S> {
             return;
         }
         let size = self.size();
-        // What maps have written beyond the end is not the file's.
+        // Writes of maps beyond the end are not the file's.
         self.pages.clear(size..size.next_multiple_of(PAGE));
         let machine = &self.pages.machine;
         let write = |index: u64| {

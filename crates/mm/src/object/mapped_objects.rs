@@ -1,4 +1,4 @@
-//! What objects do in a space that maps them.
+//! The work of objects in a space that maps them.
 
 use core::ops::Range;
 

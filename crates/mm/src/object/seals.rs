@@ -16,8 +16,8 @@ use machine::{SharedAccess, Step};
 
 use crate::ObjectError;
 
-/// What may no longer be done to a [`Shmem`](crate::Shmem); bits as in the F_SEAL constants of
-/// fcntl.
+/// The operations that a [`Shmem`](crate::Shmem) no longer allows; bits as in the F_SEAL constants
+/// of fcntl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seals(pub u32);
 

@@ -18,7 +18,7 @@ use crate::{
     object::{share, text},
 };
 
-/// What the listing shows of a [`Shmem`], and what it is.
+/// The name of a [`Shmem`] in listings, and its kind.
 #[derive(Clone, Debug)]
 pub struct ShmemKind {
     /// The path in the listing, such as `/memfd:name (deleted)`.
@@ -271,7 +271,7 @@ impl<M: Machine> MemoryPages for Shmem<M> {
         map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
     ) -> Result<bool, ObjectError> {
         let filled = |frame| {
-            // What `fill` leaves out is not what another program had there.
+            // Bytes that `fill` leaves out are not those of another program.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
         };

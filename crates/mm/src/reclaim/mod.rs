@@ -33,7 +33,7 @@ use crate::{
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
 
-/// What a reclaim has done, in pages.
+/// The result of a reclaim, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimed {
     /// Anonymous pages that were written to swap.
@@ -56,7 +56,7 @@ impl Reclaimed {
     }
 }
 
-/// What the hand has found in a part of a VMA.
+/// The pages that the hand has found in a part of a VMA.
 ///
 /// Its references are given up also if the host panics.
 struct Found<'m, M: Machine> {
@@ -168,7 +168,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             {
                 return Ok(part.end);
             }
-            // What was found before an error is settled, too.
+            // Pages that were found before an error are settled, too.
             let stop = self.look_for_cold(from..part.end, room, &mut found, done);
             for (file, index, held) in found.of_objects {
                 drop(held);

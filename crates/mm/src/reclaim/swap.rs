@@ -51,7 +51,7 @@ struct Written<'m, M: Machine> {
     at: usize,
     held: Reference<'m, M>,
     slot: u64,
-    /// What the entry says then.
+    /// The entry of the page in swap.
     entry: Frame,
     has_gone: bool,
 }
@@ -215,8 +215,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 }
 
-/// Reads a slot into a frame of our own. What the host leaves out is zeros: the frame may have been
-/// another program's.
+/// Reads a slot into a frame of our own. Bytes that the host leaves out are zeros: the frame may
+/// have been another program's.
 pub(crate) fn read_slot<M: Machine>(
     machine: &M,
     swap: Option<&dyn Swap>,

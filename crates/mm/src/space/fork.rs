@@ -9,7 +9,7 @@
 //! And the accessed bits of a table are those of all spaces that share it: smaps of a child shows
 //! pages as referenced that its parent has used.
 //!
-//! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
+//! Pages whose munmap by the parent waits stay with the parent: their entries are cleared, so no
 //! table that the two share leads there (`deferred_unmap`).
 //!
 //! # Concurrent faults

@@ -79,7 +79,7 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) stack_limit: usize,
 }
 
-/// What objects find of a space. The end of the space waits for their visits.
+/// The part of a space that objects find. The end of the space waits for their visits.
 pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
     pub(crate) tables: PageTables<M, F, G>,
@@ -100,7 +100,7 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// events.
     pub(crate) has_events: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
-    /// What munmap has let wait.
+    /// The unmappings that wait for a grace period.
     pub(crate) waiting: Waiting<M, F, G>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
@@ -185,7 +185,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.writer().limits()
     }
 
-    /// Sets the limits. What exceeds them already stays.
+    /// Sets the limits. Maps beyond them stay.
     pub fn set_limits(&self, limits: Limits) {
         self.core.writer().set_limits(limits);
     }
@@ -253,8 +253,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change_with(change, |_| ())
     }
 
-    /// As [`change`](Self::change); `after` gets what the calls have left in the [`PageHost`]. It runs
-    /// without the mmap lock.
+    /// As [`change`](Self::change); `after` gets what the calls have left in the [`PageHost`]. It
+    /// runs without the mmap lock.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,

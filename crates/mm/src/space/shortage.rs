@@ -38,7 +38,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Takes back pages of a program that has ended, or is to end: at least `most` of them, in
     /// pages of 4 KiB and up to a whole flush more, or all there are. Returns how many; 0 means
-    /// that no page is left. The VMAs stay. What the program has written there is lost.
+    /// that no page is left. The VMAs stay. The contents of the pages are lost.
     ///
     /// Any CPU may call it, also while the program runs: what that touches meanwhile it gets anew.
     /// It holds the mmap lock, flushes TLBs, and needs no memory. Not for an interrupt handler.
