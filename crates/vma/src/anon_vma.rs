@@ -25,7 +25,6 @@
 //! of its own kind, equal to that of no other VMA here. Before such a VMA is split, or part of it
 //! changes, it gets a number of this generation ([`Anon::inherited`]), so that its parts are equal
 //! to each other afterwards. So fork need not touch it.
-
 //!
 //! # First writes during calls
 //!
