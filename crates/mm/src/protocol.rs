@@ -91,8 +91,8 @@
 //!
 //! # Objects
 //!
-//! An object may take a page back under a fault. The argument above holds for it, with a mark of the
-//! page in the place of the call's store: `object`, "Taking a page back".
+//! An object may take a page back under a fault. The argument above holds for it, with a mark of
+//! the page in the place of the call's store: `object`, "Taking a page back".
 //!
 //! A guard page is an entry like any other; a fault that finds one with the lock held begins again,
 //! and fails at its first look.
