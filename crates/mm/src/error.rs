@@ -6,6 +6,41 @@ use machine::{FrameError, VirtAddr};
 
 use crate::{Access, CollapseError, ObjectError, UserFaultError};
 
+/// The reasons of a kind of failure, each with its errno and its text.
+macro_rules! reasons {
+    ($(#[$of:meta])* $name:ident, Error::$kind:ident {
+        $($(#[$doc:meta])* $variant:ident $errno:literal $text:expr;)*
+    }) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            pub(crate) fn errno(self) -> i32 {
+                match self { $($name::$variant => $errno),* }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(match self { $($name::$variant => $text),* })
+            }
+        }
+
+        impl core::error::Error for $name {}
+
+        impl From<$name> for crate::Error {
+            fn from(reason: $name) -> Self {
+                crate::Error::$kind(reason)
+            }
+        }
+    };
+}
+pub(crate) use reasons;
+
 /// Why a page fault could not be handled. Nothing has changed.
 ///
 /// ```
@@ -62,7 +97,7 @@ impl fmt::Display for FaultError {
 
 impl core::error::Error for FaultError {}
 
-/// What is said of a group that has reached its limit.
+/// The message of a group that has reached its limit.
 pub(crate) const GROUP_LIMIT: &str =
     "the group of this space has reached its limit of frames: raise it, or free pages of the group";
 
@@ -153,12 +188,6 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
-
-impl From<CollapseError> for Error {
-    fn from(refused: CollapseError) -> Self {
-        Error::Collapse(refused)
-    }
-}
 
 impl From<vma::Error> for Error {
     fn from(error: vma::Error) -> Self {

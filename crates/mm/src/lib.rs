@@ -35,12 +35,23 @@
 //!
 //! # Modules
 //!
-//! - `space`: the space itself, what it shares with objects and groups, and fork;
-//! - `fault`: page faults, a kind of page in each file;
-//! - `change`: the calls that change what is mapped, and their work on pages;
-//! - `object`: what lies behind maps that are not private anonymous memory;
-//! - `monitor`: userfaultfd, and the marks of pages;
-//! - `reclaim`, `pins`, `listing`, `thresholds`: what their names say.
+//! ```text
+//! change/calls .. mmap, munmap, fork, exec     monitor .... userfaultfd, marks of pages
+//!    |                                         reclaim .... swap, aging
+//!    |       fault .. a kind of page per file  listing .... smaps, pagemap, mincore
+//!    |          |                              pins ....... copies, pinned frames
+//!    |          |                                 |
+//! change/page_host .. sweeps of tables during a call; change/gather: frames until the flush
+//!    |          |                                 |
+//! object ..... memfd, files, devices; object/mappings: an object's way back to the spaces
+//!    |          |                                 |
+//! space ...... `Core`: the VMAs, the tables and the counts of a space
+//!    |
+//! vma, paging, grace, machine
+//! ```
+//!
+//! The calls of `monitor` and `reclaim` resolve pages as faults do, with `fault/rights`,
+//! `fault/frame_ref` and `fault/new_frame`.
 //!
 //! # What there is so far
 //!

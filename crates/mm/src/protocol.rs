@@ -56,12 +56,9 @@
 //!
 //! # Why an unused VMA is not swept
 //!
-//! A VMA in the tree says whether a page of it may be there. A fault marks it before its second
-//! look; the first private write does so with the anon_vma. munmap closes the mark of each VMA
-//! before its store. If all were unmarked, no page is there, and none comes: a later fault finds
-//! the mark closed, takes the mmap lock, and looks the VMA up again. The mark is one word, so one
-//! compare-exchange decides which of the two came first (`vma`, `anon_vma`). Where a part of the
-//! VMA has stayed and is marked later, the second look of a fault is one at the tree.
+//! A fault marks the VMA before its second look, and munmap closes the mark before its store. If no
+//! VMA of the range was marked, no page is there, and none comes. The argument is in `anon_vma` of
+//! `vma`, "Untouched VMAs".
 //!
 //! # TLBs
 //!
@@ -72,13 +69,10 @@
 //! (`copy_on_write`).
 //!
 //! A space can let munmap of private anonymous memory wait for a TLB grace period instead
-//! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and another CPU may use what it
-//! has cached until it flushes for its own reasons. The frames, the unlinked tables and the
-//! addresses wait with it. So no stale translation leads to memory of another use, and no VMA is
-//! stored over one: maps without an address pass over what waits, and each step that gives a range
-//! a VMA claims it, by a flush if something waits there. A fault finds a hole. All calls that
-//! promise an effect flush as above: mprotect, MADV_DONTNEED, maps over others, mremap, brk, exec,
-//! truncation, fork.
+//! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and the frames, the unlinked
+//! tables and the addresses wait until each CPU has flushed for its own reasons. `deferred_unmap`
+//! has the argument. A fault finds a hole. All calls that promise an effect flush as above:
+//! mprotect, MADV_DONTNEED, maps over others, mremap, brk, exec, truncation, fork.
 //!
 //! # Copy-on-write
 //!
@@ -90,30 +84,26 @@
 //! # fork
 //!
 //! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
-//! or takes over a shared one before it changes something below: the essay in `paging`
-//! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
-//! *before* it closes the range ([`vma::CallStep::close`]), so lack of memory changes nothing.
-//! Tables that lie wholly in a range that becomes empty are left to the other space, without a
-//! copy.
+//! or takes over a shared one first: `cursor::share` in `paging` has the argument. A call makes the
+//! tables that it will change its own *before* it closes the range ([`vma::CallStep::close`]), so
+//! lack of memory changes nothing. Tables that lie wholly in a range that becomes empty are left to
+//! the other space, without a copy.
 //!
 //! # Objects
 //!
-//! A page of an object has a second meaning that can change under a fault: the object may take it
-//! back. The object marks the page, as a call stores into the tree, and then sweeps the tables of
-//! each space, as a call does. The fault asks the object a second time, where it looks the VMA up a
-//! second time: with the table's lock held. So the argument above holds, with the mark in the place
-//! of the call's store ([`Object`](crate::Object), [`Mappings`](crate::Mappings)).
+//! An object may take a page back under a fault. The argument above holds for it, with a mark of
+//! the page in the place of the call's store: `object`, "Taking a page back".
 //!
 //! A guard page is an entry like any other; a fault that finds one with the lock held begins again,
 //! and fails at its first look.
 //!
 //! # Waiting, and memory
 //!
-//! A fault holds no guard and no lock while it waits or allocates. What only the mmap lock can
-//! decide is decided with it: a hole may be a stack that grows, or a moment of a call, so SIGSEGV
-//! is decided there. A fault whose second look fails sixteen times takes the lock, too: then no
-//! VMA changes, and its second look succeeds. A CPU that waits for the lock performs flushes for
-//! others.
+//! A fault holds no guard and no lock while it waits or allocates. Questions that only the mmap
+//! lock can decide are decided with it: a hole may be a stack that grows, or a moment of a call, so
+//! SIGSEGV is decided there. A fault whose second look fails sixteen times takes the lock, too:
+//! then no VMA changes, and its second look succeeds. A CPU that waits for the lock performs
+//! flushes for others.
 //!
 //! Nothing has changed when memory runs out: the frame is given back, and a table that is new and
 //! empty is unlinked. An anon_vma that was set stays, as in Linux. Unmapping needs no memory for

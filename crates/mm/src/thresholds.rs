@@ -1,4 +1,4 @@
-//! The numbers that trade one cost for another. What they must fulfil is checked below.
+//! The numbers that trade one cost for another. Their conditions are checked below.
 
 use vma::PAGE_SIZE;
 

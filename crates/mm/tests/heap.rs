@@ -185,8 +185,7 @@ fn calls_that_change_vmas() {
     });
     let fixed = Some(FAR);
     let (addr, old_len, new_len) = (AT, 4 * PAGE, 5 * PAGE);
-    let move_it =
-        RemapRequest { addr, old_len, new_len, may_move: true, fixed, ..RemapRequest::default() };
+    let move_it = RemapRequest { fixed, ..RemapRequest::resizing(addr, old_len, new_len) };
     run("mremap", 2, &|space| space.mremap(move_it).map(drop));
     let modes = UserFaultModes::MISSING | UserFaultModes::WP;
     run("register", 1, &|space| space.userfault_register(AT + PAGE, PAGE, modes, Uffd::new(1)));

@@ -25,7 +25,6 @@
 //! of its own kind, equal to that of no other VMA here. Before such a VMA is split, or part of it
 //! changes, it gets a number of this generation ([`Anon::inherited`]), so that its parts are equal
 //! to each other afterwards. So fork need not touch it.
-
 //!
 //! # First writes during calls
 //!
@@ -173,7 +172,7 @@ fn closed(value: usize) -> usize {
     }
 }
 
-/// What a fault that marks a VMA has found ([`Vma::mark_touched`](crate::Vma::mark_touched)).
+/// The answer to a fault that marks a VMA ([`Vma::mark_touched`](crate::Vma::mark_touched)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TouchMark {
     /// The VMA is marked. Calls that unmap it remove its pages.
@@ -229,7 +228,7 @@ impl AnonSlot {
         }
     }
 
-    /// What it holds now. A fault may fill it right after that.
+    /// Its value now. A fault may fill it right after that.
     pub(crate) fn get(&self) -> Anon {
         // Relaxed, here and below: the number publishes no other memory, and what a call decides by
         // it depends on this word alone. Only touches order more (`update`).
@@ -259,7 +258,7 @@ impl AnonSlot {
         }
     }
 
-    /// Closes it if it is empty. What it holds from now on.
+    /// Closes it if it is empty. Returns its value from now on.
     pub(crate) fn close(&self) -> Anon {
         self.anon(self.update(closed))
     }

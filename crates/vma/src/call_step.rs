@@ -14,7 +14,7 @@ use crate::{
 
 /// One step of a call.
 ///
-/// A call of the [`Writer`] looks at VMAs and decides. What it wants is a step: the VMAs to store
+/// A call of the [`Writer`] looks at VMAs and decides on a step: the VMAs to store
 /// or to erase, and the [`Work`] on pages that belongs to it. A call on several VMAs makes several
 /// steps, one after the other. The host [admits](Host::admit) each of them first. A step with work
 /// on pages then goes through one door, [`Host::apply`], where the host works between the stores:
@@ -339,7 +339,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         if covers {
             return Ok(());
         }
-        // What the new VMA keeps of its range: all, or the parts around the hole.
+        // The parts of its range that the new VMA keeps: all, or the parts around the hole.
         let (low, high) = (new.start.max(from.end), new.end.min(from.start));
         if hole && new.start < from.end && from.start < new.end {
             if new.start < high {

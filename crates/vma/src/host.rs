@@ -183,7 +183,7 @@ pub enum Work {
     Advise {
         /// The part.
         range: Range<usize>,
-        /// What the program advises.
+        /// The advice.
         advice: Advice,
     },
 }

@@ -23,15 +23,20 @@
 //! | first write fault in a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
 //! | /proc/PID/maps | [`Writer::write_maps`] | `proc_maps` |
 //!
-//! | other file | contents |
-//! |---|---|
-//! | `RULES.md`, next to `src` | the rules of Linux, by number |
-//! | `call_step`, `step_plan` | the order of stores and of work on pages; what a call plans |
-//! | `host` | what a host does in a step |
-//! | `merge`, `anon_vma` | which VMAs merge; which may share anonymous pages, and which were used |
-//! | `limits` | sizes, and the limits of setrlimit |
-//! | `profile` | the rules that differ between kernels |
-//! | `tree`, `space_state`, `vma`, `flags`, `mapped_file`, `error` | the tree of VMAs, the rest of the state, and the types |
+//! `RULES.md`, next to `src`, has the rules of Linux, by number. The files of calls use the others:
+//!
+//! ```text
+//! mmap, munmap, mprotect, mremap, madvise, mlock, brk, uffd, ..  a call each; fault, fork
+//!    |                   |
+//! unmapped_area       merge ........ where a map goes; which VMAs merge
+//!    |                   |
+//! call_step, step_plan, host ....... the order of stores and of work on pages; the host's part
+//!    |
+//! space, tree, space_state ......... the tree of VMAs, and the rest of the state
+//!    |
+//! vma, anon_vma, mapped_file ....... a VMA; which may share anonymous pages, and which were used
+//! flags, limits, profile, error .... sizes and limits; the rules that differ between kernels
+//! ```
 //!
 //! # Why it is correct
 //!

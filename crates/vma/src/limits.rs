@@ -121,7 +121,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         self.vmas.state.limits()
     }
 
-    /// Sets the limits. What exceeds them already stays.
+    /// Sets the limits. Maps beyond them stay.
     pub fn set_limits(&mut self, limits: Limits) {
         self.vmas.state.set_limits(limits);
     }

@@ -1,4 +1,4 @@
-//! What mmap is asked for: its flags, with Linux's numbers, and its arguments.
+//! The arguments of mmap, and its flags with Linux's numbers.
 
 use crate::VmFlags;
 

@@ -42,7 +42,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         }
         let pkey = self.pkey_of_map(request.prot);
         let Found { addr, next } = match self.place(self.wanted(&request, len)) {
-            // What waits may be in the way.
+            // A range that waits may be in the way.
             Err(Error::NoSpace) => {
                 self.end_wait()?;
                 self.place(self.wanted(&request, len))?

@@ -24,13 +24,7 @@ use crate::{
 /// # let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let at = writer.mmap(MapRequest::anonymous(0x4000, 3))?;
-/// let grown = writer.mremap(RemapRequest {
-///     addr: at,
-///     old_len: 0x4000,
-///     new_len: 0x8000,
-///     may_move: true,
-///     ..RemapRequest::default()
-/// })?;
+/// let grown = writer.mremap(RemapRequest::resizing(at, 0x4000, 0x8000))?;
 /// assert_eq!(writer.area_at(grown).unwrap().end, grown + 0x8000);
 /// # Ok::<(), vma::Error>(())
 /// ```
@@ -56,6 +50,11 @@ impl RemapRequest {
     pub fn moving(addr: usize, len: usize, to: usize) -> Self {
         let (old_len, new_len, may_move) = (len, len, true);
         RemapRequest { addr, old_len, new_len, may_move, fixed: Some(to), dont_unmap: None }
+    }
+
+    /// A range of another length, which moves if it must.
+    pub fn resizing(addr: usize, old_len: usize, new_len: usize) -> Self {
+        RemapRequest { addr, old_len, new_len, may_move: true, ..RemapRequest::default() }
     }
 
     fn new_addr(&self) -> Option<usize> {
@@ -284,7 +283,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
             file: area.vma.file.as_ref(),
         };
         Ok(match self.place(wanted) {
-            // What waits may be in the way.
+            // A range that waits may be in the way.
             Err(Error::NoSpace) => {
                 self.end_wait()?;
                 self.place(wanted)?.addr

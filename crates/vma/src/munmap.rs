@@ -36,9 +36,9 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         self.apply(StepPlan::change(TreeWrite::hole(addr, end), overlap.gone, work))
     }
 
-    /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
-    /// with these addresses. Limits stay; what mlockall asked for later maps, the personality
-    /// READ_IMPLIES_EXEC, and protection keys do not.
+    /// The effect of execve(2) on the memory of a program: unmaps everything, sealed or not, and
+    /// begins with these addresses. Limits stay; what mlockall asked for later maps, the
+    /// personality READ_IMPLIES_EXEC, and protection keys do not.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.

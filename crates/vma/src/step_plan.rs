@@ -1,4 +1,4 @@
-//! What a call plans: the stores of a [`CallStep`](crate::CallStep), and the work on pages between
+//! The plan of a call: the stores of a [`CallStep`](crate::CallStep), and the work on pages between
 //! them.
 
 use core::ops::Range;
@@ -10,7 +10,7 @@ use crate::{
     tree::TreeWrite,
 };
 
-/// What a step stores.
+/// The stores of a step.
 pub(crate) enum StepStores<F> {
     /// One change, and its effect on the counts.
     One(TreeWrite<F>, VmaCounts),

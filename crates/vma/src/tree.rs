@@ -77,7 +77,7 @@ pub(crate) struct VmaPart {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) flags: VmFlags,
-    /// What it counts.
+    /// Its share of the counts of the space.
     pub(crate) counts: VmaCounts,
 }
 

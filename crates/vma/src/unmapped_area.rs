@@ -4,8 +4,8 @@
 //! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
 //! more and is aligned within the gap. A free hint is used as it is.
 //!
-//! What [waits](Host::waiting) is passed over, unless a hint is there. Only if nothing else fits
-//! does the wait end.
+//! A range that [waits](Host::waiting) is passed over, unless a hint is there. Only if nothing else
+//! fits does the wait end.
 
 use crate::{
     Error, MapFlags, MappedFile, PAGE_SIZE, Placement, host::Host, space::Writer, tree::VmaRef,

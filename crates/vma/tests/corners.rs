@@ -14,14 +14,8 @@ fn page(n: usize) -> usize {
 }
 
 fn fixed_move(from: usize, pages: usize, to: usize, keeps: bool) -> RemapRequest {
-    RemapRequest {
-        addr: page(from),
-        old_len: pages * PAGE,
-        new_len: pages * PAGE,
-        may_move: true,
-        fixed: Some(page(to)),
-        dont_unmap: keeps.then_some(page(to)),
-    }
+    let dont_unmap = keeps.then_some(page(to));
+    RemapRequest { dont_unmap, ..RemapRequest::moving(page(from), pages * PAGE, page(to)) }
 }
 
 /// An empty address space on a processor with protection keys.

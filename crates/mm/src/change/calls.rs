@@ -11,8 +11,6 @@ use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
 use vma::{AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::UnmapPolicy;
 use crate::{
     Access, AddressSpace, Backing, Calls, Commitment, Error, FaultError, ObjectError, Shared,
     Shmem, ShmemKind, fault::rights, object::text,
@@ -123,7 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             segment: false,
         };
         let memory = Shmem::try_new(self.core.tables.paging(), kind)?;
-        // What is too long for an object is too long for an address space.
+        // A length that is too large for an object is too large for an address space.
         let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
         memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
         if let Some(group) = self.core.group.get() {
@@ -200,8 +198,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// munmap(2). When it returns, no CPU has a translation of the range, and its frames are given
-    /// back; [`UnmapPolicy::Grace`] lets private anonymous memory wait instead. Needs no memory but
-    /// that of the VMAs.
+    /// back; [`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace) lets private anonymous memory wait
+    /// instead. Needs no memory but that of the VMAs.
     ///
     /// # Errors
     /// As in the manual page of munmap; nothing has changed.
@@ -216,8 +214,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         )
     }
 
-    /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
-    /// with these addresses. The host activates the space as before, and maps the new program.
+    /// The effect of execve(2) on the memory of a program: unmaps everything, sealed or not, and
+    /// begins with these addresses. The host activates the space as before, and maps the new
+    /// program.
     ///
     /// # Errors
     /// [`Error::Vma`] with [`vma::Error::OutOfMemory`]; nothing has changed.
@@ -247,7 +246,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut to_bring_in = Vec::new();
         let outcome = self.change_with(
             |calls| calls.mprotect(addr, len, prot, pkey),
-            |hook| to_bring_in = core::mem::take(&mut hook.to_bring_in),
+            |host| to_bring_in = core::mem::take(&mut host.to_bring_in),
         );
         for range in to_bring_in {
             // As in Linux, a page that cannot be brought in is not the call's failure.

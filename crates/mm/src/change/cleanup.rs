@@ -1,5 +1,5 @@
-//! What follows a call, also one whose closure panics: the memory that is promised is settled, and
-//! what has waited for a grace period is given back.
+//! The end of a call, also of one whose closure panics: the memory that is promised is settled, and
+//! pages whose grace period is over are given back.
 
 use core::cell::Cell;
 
@@ -15,23 +15,23 @@ use crate::{
 
 /// A call under way.
 pub(crate) struct CallUnderWay<'a, M: Machine, F: Format, G: Concurrent> {
-    pub(crate) hook: PageHost<'a, M, F, G>,
+    pub(crate) host: PageHost<'a, M, F, G>,
     pub(crate) over: Option<EndedWait<M, F, G>>,
     /// The bytes that the VMAs of the space need more than before ([`CountedWriter`]).
     pub(crate) added: Cell<isize>,
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> CallUnderWay<'a, M, F, G> {
-    pub(crate) fn new(hook: PageHost<'a, M, F, G>) -> Self {
-        CallUnderWay { hook, over: None, added: Cell::new(0) }
+    pub(crate) fn new(host: PageHost<'a, M, F, G>) -> Self {
+        CallUnderWay { host, over: None, added: Cell::new(0) }
     }
 
     /// The call has released the mmap lock.
     pub(crate) fn settle(&mut self) {
         if let Some(over) = self.over.take() {
-            over.give_back(&self.hook.core.tables);
+            over.give_back(&self.host.core.tables);
         }
-        self.hook.settle(self.added.take());
+        self.host.settle(self.added.take());
     }
 }
 
@@ -52,12 +52,12 @@ impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> CountedWriter<'w, 'h,
     /// Inlined, because a writer is large: it is made in its place and not moved there.
     #[inline(always)]
     pub(crate) fn new(
-        right: MmapLock<'w, M, G>,
+        lock: MmapLock<'w, M, G>,
         host: &'h mut PageHost<'a, M, F, G>,
         added: &'c Cell<isize>,
     ) -> Self {
-        let before = right.accounted();
-        CountedWriter { writer: right.writer(host), before, added }
+        let before = lock.accounted();
+        CountedWriter { writer: lock.writer(host), before, added }
     }
 }
 

@@ -7,17 +7,16 @@
 //!    without a lock is refused;
 //! 2. if one is pinned, the rights are given back: its holder would lose it;
 //! 3. their contents are copied to a block;
-//! 4. the block takes the place of their table ([`PageTables::collapse`]).
+//! 4. the block takes the place of their table
+//!    ([`PageTables::collapse`](paging::PageTables::collapse)).
 //!
 //! What needs memory comes before step 1, so a failure leaves everything as it was (I7).
 
 use alloc::vec::Vec;
-use core::{fmt, ops::Range};
+use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
-#[expect(unused_imports, reason = "for links")]
-use paging::PageTables;
 use paging::{Format, Mapping, Share};
 use vma::{CallStep, VmFlags, Vma};
 
@@ -25,6 +24,7 @@ use crate::{
     Backing, HugePages,
     change::gather::flush_and_release,
     change::page_host::{PageHost, TableWork, virt},
+    error::reasons,
     fault::frame_ref::{NoFrame, Reference, block_of, is_counted},
     fault::huge_page::HUGE,
     fault::new_frame::copy,
@@ -33,52 +33,24 @@ use crate::{
     monitor::page_marks::WP,
 };
 
-/// Why pages were not made huge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum CollapseError {
-    /// The memory cannot have huge pages, or one of them would have no page at all, or a guard
-    /// page: EINVAL.
-    NoPages,
-    /// A page is pinned: EAGAIN.
-    Pinned,
-    /// A monitor of a userfaultfd has write-protected a page: EINVAL.
-    WriteProtected,
-    /// A page is absent, or the zero page, in memory that a monitor watches: EBUSY.
-    Watched,
-    /// There is no block of 2 MiB: ENOMEM.
-    OutOfMemory,
-    /// The group of the space has reached its limit of frames: EBUSY.
-    GroupLimit,
-}
-
-impl CollapseError {
-    pub(crate) fn errno(self) -> i32 {
-        match self {
-            CollapseError::NoPages | CollapseError::WriteProtected => 22,
-            CollapseError::Pinned => 11,
-            CollapseError::OutOfMemory => 12,
-            CollapseError::GroupLimit | CollapseError::Watched => 16,
-        }
+reasons! {
+    /// Why pages were not made huge.
+    CollapseError, Error::Collapse {
+        /// The memory cannot have huge pages, or one of them would have no page at all, or a guard
+        /// page: EINVAL.
+        NoPages 22 "the memory cannot have huge pages, or a part has no page or a guard page";
+        /// A page is pinned: EAGAIN.
+        Pinned 11 "a page is pinned: try again when it is not";
+        /// A monitor of a userfaultfd has write-protected a page: EINVAL.
+        WriteProtected 22 "a page is write-protected: resolve it first";
+        /// A page is absent, or the zero page, in memory that a monitor watches: EBUSY.
+        Watched 16 "a page is absent, and is its monitor's: bring it in first";
+        /// There is no block of 2 MiB: ENOMEM.
+        OutOfMemory 12 "there is no free block of 2 MiB";
+        /// The group of the space has reached its limit of frames: EBUSY.
+        GroupLimit 16 crate::error::GROUP_LIMIT;
     }
 }
-
-impl fmt::Display for CollapseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CollapseError::NoPages => {
-                "the memory cannot have huge pages, or a part has no page or a guard page"
-            }
-            CollapseError::Pinned => "a page is pinned: try again when it is not",
-            CollapseError::WriteProtected => "a page is write-protected: resolve it first",
-            CollapseError::Watched => "a page is absent, and is its monitor's: bring it in first",
-            CollapseError::OutOfMemory => "there is no free block of 2 MiB",
-            CollapseError::GroupLimit => crate::error::GROUP_LIMIT,
-        })
-    }
-}
-
-impl core::error::Error for CollapseError {}
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Makes the pages of a part of a VMA huge, 2 MiB after 2 MiB, which are busy meanwhile. As in

@@ -1,4 +1,4 @@
-//! Unmapping by TLB grace periods: what munmap removed waits until no CPU can have a translation.
+//! Unmapping by TLB grace periods: unmapped pages wait until no CPU can have a translation.
 //!
 //! Threads that map, touch and unmap pay for the shootdown: each munmap interrupts every CPU of the
 //! space. Under [`UnmapPolicy::Grace`] a munmap of private anonymous memory interrupts none. Its
@@ -9,8 +9,9 @@
 //! *Frames and tables* (I3, I5). The period is numbered after the entries were cleared. When it has
 //! ended, every CPU that takes part has flushed everything since. A CPU that is idle then has no
 //! tables of the space active, and flushes before it takes part again
-//! ([`AddressSpace::activate`]). A frame keeps the reference of its entry while it waits. So no
-//! fault takes it over from a forked sibling, and pins stay as they are.
+//! ([`AddressSpace::activate`](crate::AddressSpace::activate)). A frame keeps the reference of its
+//! entry while it waits. So no fault takes it over from a forked sibling, and pins stay as they
+//! are.
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed next to
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
@@ -40,12 +41,13 @@
 //! Each interrupts only the CPUs that have the space active. `unmap_policy/effects.rs` counts them.
 //!
 //! # Bounds
-//! [`WAITING_PAGES`] frames and tables wait at most, so that memory that is free for the program is
-//! not missing elsewhere, and [`WAITING_RANGES`] ranges in each of two lists, so that an insertion
-//! moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI
-//! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
-//! memory for the lists a munmap flushes at once (I7). Not more tables stay empty than pages have
-//! waited in the last periods.
+//! [`WAITING_PAGES`](crate::thresholds::WAITING_PAGES) frames and tables wait at most, so that
+//! memory that is free for the program is not missing elsewhere, and
+//! [`WAITING_RANGES`](crate::thresholds::WAITING_RANGES) ranges in each of two lists, so that an
+//! insertion moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the
+//! wait: an IPI for each of them, for thousands of pages. So a CPU that does not tick does no harm.
+//! Without memory for the lists a munmap flushes at once (I7). Not more tables stay empty than
+//! pages have waited in the last periods.
 //!
 //! # Empty tables
 //! A munmap that waits leaves its lowest tables linked, though they are empty. The maps that come
@@ -78,10 +80,6 @@ use machine::{Machine, SharedAccess, Step, lock};
 use paging::{DeferredFlush, Format, PageTables, PendingFlush, TlbGrace};
 use spin::{Once, mutex::SpinMutex};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::AddressSpace;
-#[expect(unused_imports, reason = "for links")]
-use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
     UnmapPolicy,
     change::gather::{Gather, release},
@@ -92,8 +90,8 @@ use crate::{
     thresholds::KEPT_RANGE_BYTES,
 };
 
-/// What waits in a space, and its policy. Methods that change or search what waits are called with
-/// the mmap lock held.
+/// The unmappings of a space that wait, and its policy. Methods that change or search them need
+/// the mmap lock.
 pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     /// The grace periods of the machine, as soon as they have been set.
     periods: Once<Arc<TlbGrace<M>>>,

@@ -1,10 +1,10 @@
-//! What a change of pages has taken, until it may be reused: the one place of this crate that gives
-//! back what entries led to.
+//! The frames and tables that a change of pages has taken, until they may be reused: the one place
+//! of this crate that gives them back.
 //!
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
 //! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
 //! and the tables that were unlinked. When the gather is dropped, it flushes, then gives the frames
-//! back. It can also [wait](Waiting) as a whole.
+//! back. It can also [wait](crate::change::deferred_unmap::Waiting) as a whole.
 //!
 //! A gather needs no memory, so unmapping cannot run out of it. It has room for [`GATHER_FRAMES`];
 //! a sweep that finds more has more gathers.
@@ -17,8 +17,6 @@ use machine::{Frame, Machine, VirtAddr, VirtRange};
 use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
 use vma::PAGE_SIZE;
 
-#[expect(unused_imports, reason = "for links")]
-use crate::change::deferred_unmap::Waiting;
 use crate::{
     change::page_host::virt,
     change::wait_lists::{WaitList, unlink_empty},
@@ -210,7 +208,7 @@ pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
-    /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
+    /// Changes the pages of a range. Cleared and replaced frames are given back, a gather for each
     /// flush. When it returns, no CPU has a translation that was changed. The caller holds the mmap
     /// lock, and gives no page more rights than its VMA. `change` does not answer with
     /// [`SweepChange::Stop`]; after a [cut](CutPage::IsLater) it may be asked again about a page
@@ -236,7 +234,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         })
     }
 
-    /// [`take_out`](Self::take_out), of a range that maps nothing any more. What is cleared may
+    /// [`take_out`](Self::take_out), of a range that maps nothing any more. The frames may
     /// wait, so CPUs may have translations when it returns.
     pub(crate) fn take_out_and_wait(
         &self,

@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let done = self.change_with(
             |calls| calls.madvise(addr, len, advice),
-            |hook| to_remove = core::mem::take(&mut hook.to_remove),
+            |host| to_remove = core::mem::take(&mut host.to_remove),
         );
         // Without the mmap lock: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
@@ -116,7 +116,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
-    /// What an advice does to the pages of a part of one VMA, as the VMA is now.
+    /// The effect of an advice on the pages of a part of one VMA, as the VMA is now.
     pub(super) fn advise(
         &mut self,
         range: Range<usize>,

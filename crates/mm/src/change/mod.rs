@@ -29,8 +29,8 @@
 //!
 //! Nothing fails once `close` has stored, but an advice. So any other step that fails has changed
 //! nothing; the documents of a call say whether the steps before it stay. A step without work on
-//! pages (a map in a hole, an untouched VMA that goes, a flag) is one store in `vma`. What is
-//! different:
+//! pages (a map in a hole, an untouched VMA that goes, a flag) is one store in `vma`. The
+//! differences:
 //!
 //! - An advice prepares in `carry_out`, part by part. MADV_COLLAPSE makes 2 MiB busy at a time;
 //!   MADV_GUARD_INSTALL stores page by page behind its sweep.

@@ -10,7 +10,7 @@ use paging::{Format, TlbGrace};
 
 use crate::{AddressSpace, Error};
 
-/// What munmap(2) of private anonymous memory has done when it returns
+/// The effect of munmap(2) of private anonymous memory by the time it returns
 /// ([`AddressSpace::set_unmap_policy`]).
 ///
 /// ```
@@ -66,7 +66,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// - a CPU on which the space or a child is active does not
     ///   [go idle](TlbGrace::idle_enter).
     pub unsafe fn set_unmap_policy(&self, policy: UnmapPolicy<M>) -> Result<(), Error> {
-        let _right = self.core.right();
+        let _lock = self.core.writer();
         if !self.core.waiting.set(policy) {
             return Err(Error::NotSupported("other TLB grace periods than the space has had"));
         }
@@ -93,9 +93,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if let Some(periods) = self.core.waiting.periods() {
             periods.advance(period);
         }
-        let Some(right) = self.core.vmas.try_write() else { return };
+        let Some(lock) = self.core.vmas.try_write() else { return };
         let over = self.core.waiting.take_over(&self.core.tables);
-        drop(right);
+        drop(lock);
         if let Some(over) = over {
             over.give_back(&self.core.tables);
         }
@@ -110,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !self.core.waiting.has_any() {
             return 0;
         }
-        let _right = self.core.right();
+        let _lock = self.core.writer();
         self.core.waiting.flush(&self.core.tables)
     }
 }

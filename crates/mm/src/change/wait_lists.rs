@@ -1,4 +1,4 @@
-//! What waits for TLB grace periods: frames, ranges and tables, in a list for each period.
+//! The frames, ranges and tables that wait for TLB grace periods, in a list for each period.
 //!
 //! There are two lists: for the period that runs, and for the one that begins next. When a period
 //! has ended, its list goes as a whole, so nothing is removed from within one. `deferred_unmap`
@@ -18,7 +18,7 @@ use crate::{
     thresholds::{WAITING_PAGES, WAITING_RANGES},
 };
 
-/// What waits for one grace period.
+/// The frames, ranges and tables that wait for one grace period.
 pub(crate) struct WaitList<M: Machine, F: Format, G: Concurrent> {
     pub(crate) period: u64,
     /// Each with the reference of the entry that led there.
@@ -48,7 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> WaitList<M, F, G> {
     }
 }
 
-/// What waited for periods that have ended, to be [given back](Self::give_back) without the mmap
+/// The lists of periods that have ended, to be [given back](Self::give_back) without the mmap
 /// lock.
 #[must_use = "the frames leak"]
 pub(crate) struct EndedWait<M: Machine, F: Format, G: Concurrent>(
@@ -72,9 +72,9 @@ impl<M: Machine, F: Format, G: Concurrent> EndedWait<M, F, G> {
     }
 }
 
-/// What waits: in two lists, of which the older one gets nothing more.
+/// All that waits: in two lists, of which the older one gets nothing more.
 pub(crate) struct WaitLists<M: Machine, F: Format, G: Concurrent> {
-    /// What waited before, and may have empty tables.
+    /// The ranges that waited before, and may have empty tables.
     pub(crate) idle: Ranges,
     pub(crate) old: Option<WaitList<M, F, G>>,
     pub(crate) new: Option<WaitList<M, F, G>>,
@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> WaitLists<M, F, G> {
         self.old.iter().chain(&self.new)
     }
 
-    /// What waits, and what has waited last.
+    /// The ranges that wait, and those that have waited last.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &Ranges> {
         self.iter().map(|list| &list.ranges).chain([&self.idle])
     }

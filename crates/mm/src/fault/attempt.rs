@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, PageSize, VirtAddr};
-use paging::{Error as TableError, Failed, Format, Mapping};
+use paging::{Error as TableError, Failed, Format, Mapping, PendingFlush};
 use vma::{TouchMark, VmFlags, Vma};
 
 use crate::{
@@ -82,8 +82,24 @@ impl<M: Machine, G: Concurrent> FirstLook<'_, M, G> {
     }
 }
 
-/// The step after the tables have refused a change.
-pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
+type Changed<'p, M, F, G> = (FaultStep, PendingFlush<'p, M, F, G>);
+
+/// The step after a change of the page at `at`, which is flushed, or which the tables have refused.
+#[inline]
+pub(crate) fn flushed<M: Machine, F: Format, G: Concurrent>(
+    done: Result<Changed<'_, M, F, G>, Failed<'_, M, F, G>>,
+    at: VirtAddr,
+) -> Result<FaultStep, FaultError> {
+    match done {
+        Ok((step, pending)) => {
+            pending.flush();
+            Ok(step)
+        }
+        Err(failed) => refused(failed, at),
+    }
+}
+
+fn refused<M: Machine, F: Format, G: Concurrent>(
     failed: Failed<'_, M, F, G>,
     at: VirtAddr,
 ) -> Result<FaultStep, FaultError> {
@@ -160,8 +176,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// What decides a write before the VMA gets an anon_vma. As in Linux, a guard page of a file
-    /// gives its VMA none, nor does a page that a monitor protects.
+    /// The answers to a write that come before the VMA gets an anon_vma. As in Linux, a guard page
+    /// of a file gives its VMA none, nor does a page that a monitor protects.
     #[inline]
     fn before_first_write(
         &self,

@@ -40,7 +40,7 @@ use crate::{
     object::HeldPage,
 };
 
-/// What a fault has prepared for the entry.
+/// The frames that a fault has prepared for the entry.
 pub(crate) struct PreparedEntry<'a, 'm, M: Machine> {
     pub(crate) machine: &'a M,
     pub(crate) fresh: &'a NewFrame<'m, M>,
@@ -56,7 +56,8 @@ impl<M: Machine> PreparedEntry<'_, '_, M> {
         is_alone(self.machine, frame)
     }
 
-    /// What must be prepared before the entry can change, by the page that a walk has found.
+    /// The preparation that the entry needs before it can change, by the page that a walk has
+    /// found.
     pub(crate) fn needs<B>(
         &self,
         vma: &Vma<B>,

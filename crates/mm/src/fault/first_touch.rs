@@ -6,7 +6,7 @@ use paging::{EntryChange, Format, Found, Share};
 
 use crate::{
     AddressSpace, FaultError, HugePages,
-    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::attempt::{FaultStep, FirstLook, flushed},
     fault::huge_page::huge_around,
     fault::new_frame::{NewFrame, NewHuge},
     fault::rights::{self, WantedAccess},
@@ -91,12 +91,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             })
         };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                Ok(step)
-            }
-            Err(failed) => refused(failed, look.at),
-        }
+        flushed(done, look.at)
     }
 }

@@ -14,7 +14,8 @@
 //!   the address of the fault. So the second look asks whether its range still has the whole page.
 //! - *A call that cuts a huge page splits it first*, between its store and its sweep. After the
 //!   store no fault brings another one in. The tables that the two ends may need are allocated
-//!   before the store ([`PageTables::reserve_ends`]), so nothing fails.
+//!   before the store ([`PageTables::reserve_ends`](paging::PageTables::reserve_ends)), so nothing
+//!   fails.
 //!
 //! A page that a fork shares is split by the write that copies a part of it, as in Linux. The last
 //! holder takes the whole page over.
@@ -28,15 +29,13 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
-#[expect(unused_imports, reason = "for links")]
-use paging::PageTables;
 use paging::{EntryChange, Error as TableError, Format, Mapping, Share};
 use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError,
     change::gather::release,
-    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::attempt::{FaultStep, FirstLook, flushed},
     fault::frame_ref::{is_alone, is_counted},
     fault::new_frame::{NewFrame, NewHuge},
     fault::rights::{self, WantedAccess},
@@ -90,7 +89,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if self.core.tables.paging().largest() < PageSize::Size2M {
             return Err(crate::Error::NotSupported("a huge page on this machine"));
         }
-        let _right = self.core.right();
+        let _lock = self.core.writer();
         self.core.huge.set(policy);
         Ok(())
     }
@@ -149,22 +148,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (EntryChange::Set(frame, rights::attrs_for::<M, F>(look.vma, share, want)), step)
             })
         };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                if step == FaultStep::MappedHuge {
-                    fresh.huge_mapped();
-                }
-                Ok(step)
-            }
-            Err(failed) => {
-                // Small pages came first.
-                if matches!(failed.error, TableError::Occupied(_)) {
-                    fresh.deny_huge();
-                }
-                refused(failed, look.at)
-            }
+        // Small pages came first.
+        if done.as_ref().is_err_and(|failed| matches!(failed.error, TableError::Occupied(_))) {
+            fresh.deny_huge();
         }
+        let step = flushed(done, look.at)?;
+        if step == FaultStep::MappedHuge {
+            fresh.huge_mapped();
+        }
+        Ok(step)
     }
 
     /// The fault at a huge page that is present.
@@ -238,18 +230,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             })
         };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                let (FaultStep::Replaced(old), Some(new)) = (step, new) else { return Ok(step) };
-                fresh.huge_mapped();
-                // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is
-                // not counted.)
-                unsafe { release(&self.core.tables, [old]) };
-                Ok(self.end_huge_replacement(look, page.page, new))
-            }
-            Err(failed) => refused(failed, look.at),
-        }
+        let step = flushed(done, look.at)?;
+        let (FaultStep::Replaced(old), Some(new)) = (step, new) else { return Ok(step) };
+        fresh.huge_mapped();
+        // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is not
+        // counted.)
+        unsafe { release(&self.core.tables, [old]) };
+        Ok(self.end_huge_replacement(look, page.page, new))
     }
 
     /// Makes a huge page exclusive that has replaced the zero page, after the flush.

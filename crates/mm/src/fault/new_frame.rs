@@ -16,7 +16,7 @@ use crate::{
     reclaim::swap::read_slot,
 };
 
-/// What the frame is to hold.
+/// The contents that the frame is to get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NewContents {
     Zeros,
@@ -65,7 +65,7 @@ pub(crate) struct NewFrame<'m, M: Machine> {
     swap: Option<&'m dyn Swap>,
     group: Option<&'m FrameGroup<M>>,
     frame: Cell<Option<Frame>>,
-    /// What `frame` holds, or is to hold.
+    /// The contents of `frame`, now or later.
     wanted: Cell<NewContents>,
     ready: Cell<bool>,
     huge: Cell<NewHuge>,

@@ -1,4 +1,4 @@
-//! What a fault prepares between two attempts, with nothing held.
+//! The preparations of a fault between two attempts, with nothing held.
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, VirtAddr};

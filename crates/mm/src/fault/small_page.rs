@@ -10,7 +10,7 @@ use vma::VmFlags;
 use crate::{
     AddressSpace, FaultError, ObjectError,
     change::gather::release,
-    fault::attempt::{FaultStep, FirstLook, refused},
+    fault::attempt::{FaultStep, FirstLook, flushed},
     fault::copy_on_write::{self, PreparedEntry},
     fault::new_frame::NewFrame,
     fault::rights::WantedAccess,
@@ -138,13 +138,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (if has_mark { over_mark(change, keeps) } else { change }, step)
             })
         };
-        let step = match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                step
-            }
-            Err(failed) => return refused(failed, look.at),
-        };
+        let step = flushed(done, look.at)?;
         Ok(match step {
             FaultStep::Replaced(old) => {
                 let new = fresh.copy_of(old);

@@ -1,4 +1,4 @@
-//! What is mapped, and which pages are present.
+//! The maps, and the pages that are present.
 
 use core::{fmt, ops::Range};
 
@@ -62,7 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return found;
             }
             // Waits for the call.
-            drop(self.core.right());
+            drop(self.core.writer());
         }
     }
 

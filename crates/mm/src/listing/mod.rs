@@ -1,4 +1,4 @@
-//! What others see of a space: listings, counts, and single pages.
+//! The listings of a space, counts, and single pages.
 
 pub(crate) mod mapcount;
 pub(crate) mod mincore;

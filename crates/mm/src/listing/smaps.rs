@@ -85,7 +85,7 @@ fn offset<M: Machine>(page: &Mapping, vma: &Vma<Backing<M>>) -> u64 {
     vma.offset_at(page.page.get() as usize) as u64
 }
 
-/// What is known of a present page.
+/// A present page, as far as a listing needs it.
 pub(super) struct Page {
     /// The part of it that lies in the range.
     bytes: usize,
@@ -331,7 +331,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Some(if of_object { Held::OfObject } else { Held::Anonymous })
     }
 
-    /// What is known of a page of this VMA; `None` if it does not count.
+    /// A page of this VMA as a listing needs it; `None` if it does not count.
     pub(super) fn look_at(
         &self,
         mapcount: &mut MapCount<'_, M>,

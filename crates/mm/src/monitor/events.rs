@@ -2,15 +2,17 @@
 //!
 //! A call gathers its events before it changes anything, so lack of memory fails it with nothing
 //! changed. When the change is done, with the mmap lock still held, the userfaultfd counts as
-//! changing ([`UserFaultHandler::begin_change`]), and with nothing held the host gets the events
-//! ([`UserFaultHandler::deliver`]). A removal is announced before it is done, as in Linux.
+//! changing ([`UserFaultHandler::begin_change`](crate::UserFaultHandler::begin_change)), and with
+//! nothing held the host gets the events
+//! ([`UserFaultHandler::deliver`](crate::UserFaultHandler::deliver)). A removal is announced before
+//! it is done, as in Linux.
 //!
 //! # Correctness
 //! A monitor that copies pages from a list of its own must not copy one by the list of before a
 //! change when the change is done. Its calls look with the mmap lock
-//! ([`UserFaultHandler::is_changing`]), under which the userfaultfd began to change together with
-//! the memory. So a page was stored before the change, or the call fails with
-//! [`UserFaultError::Changing`] until the monitor has read the event.
+//! ([`UserFaultHandler::is_changing`](crate::UserFaultHandler::is_changing)), under which the
+//! userfaultfd began to change together with the memory. So a page was stored before the change, or
+//! the call fails with [`UserFaultError::Changing`] until the monitor has read the event.
 //!
 //! # Cost
 //! One load for each call, until memory is registered with a userfaultfd that wants events. Then a
@@ -25,12 +27,8 @@ use core::{
 use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
-#[expect(unused_imports, reason = "for links")]
-use vma::VmFlags;
 use vma::{Advice, PAGE_SIZE, RemapRequest, Uffd};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::UserFaultHandler;
 use crate::{
     AddressSpace, Error, UserFaultError, change::calls::pages_of, space::Calls, space::Core,
 };
@@ -54,7 +52,7 @@ bitflags::bitflags! {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserFaultChange {
     /// The memory was forked. The child's is registered with another userfaultfd
-    /// ([`UserFaultHandler::make_child`]).
+    /// ([`UserFaultHandler::make_child`](crate::UserFaultHandler::make_child)).
     Fork {
         /// The host's number of the child's userfaultfd.
         child: u64,
@@ -79,7 +77,7 @@ pub enum UserFaultChange {
 pub struct UserFaultEvent {
     /// The host's number of the userfaultfd.
     pub uffd: u64,
-    /// What has happened.
+    /// The change.
     pub change: UserFaultChange,
 }
 
@@ -256,8 +254,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Announces what [`madvise_announced`](Self::madvise_announced) with these arguments is about
     /// to remove to the monitors that want to hear of it, for a host whose
-    /// [`deliver`](UserFaultHandler::deliver) does not wait: it calls this, lets the program wait
-    /// until the events are read, and then makes the other call.
+    /// [`deliver`](crate::UserFaultHandler::deliver) does not wait: it calls this, lets the program
+    /// wait until the events are read, and then makes the other call.
     ///
     /// # Errors
     /// [`vma::Error::OutOfMemory`]; nothing is announced. Bad arguments are those of the other

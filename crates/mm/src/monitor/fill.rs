@@ -20,8 +20,8 @@ use crate::{
     object::HeldPage,
 };
 
-/// What a page that is brought in may replace. In Linux, the calls that bring contents overwrite a
-/// marker in an entry, such as that of a guard page.
+/// The entries that a page may replace when it is brought in. In Linux, the calls that bring
+/// contents overwrite a marker in an entry, such as that of a guard page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FillsOver {
     Nothing,

@@ -136,7 +136,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         let range = aligned(addr, len)?;
         let (mut registered, mut unchanging) = (None, Ok(()));
-        self.change_with_hook(range, |hook, part, vma| {
+        self.change_with_host(range, |host, part, vma| {
             unchanging = unchanging.and_then(|()| self.core.check_unchanging(vma.uffd()));
             if unchanging.is_err() {
                 return;
@@ -147,9 +147,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 // The marks of absent pages come first: a page that comes in before them is found
                 // by the sweep, and one that comes later takes its mark over.
                 if protect && self.marks_absent(vma) {
-                    hook.mark_absent(part.clone(), vma);
+                    host.mark_absent(part.clone(), vma);
                 }
-                hook.write_protect(part, vma, protect);
+                host.write_protect(part, vma, protect);
             }
         })?;
         unchanging?;

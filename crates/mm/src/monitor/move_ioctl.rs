@@ -77,7 +77,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// What must hold of the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
+    /// The conditions on the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
     fn check_move_vmas(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
         let guard = G::pin();
         let find = |range: &Range<usize>| {
@@ -105,7 +105,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             calls.move_private(source.clone(), to)
         });
         match moved {
-            Ok(()) => self.change_with_hook(target, |hook, part, vma| hook.give_rights(part, vma)),
+            Ok(()) => self.change_with_host(target, |host, part, vma| host.give_rights(part, vma)),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
             Err(error @ Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind)) => {

@@ -85,8 +85,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             calls.clear_soft_dirty()?;
             // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
             self.core.tracks_new.store(true, Ordering::Release);
-            sweep_areas(calls, 0..usize::MAX, |hook, range, _| {
-                hook.sweep_pages(range, |page| {
+            sweep_areas(calls, 0..usize::MAX, |host, range, _| {
+                host.sweep_pages(range, |page| {
                     SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
                 });
             })
@@ -109,8 +109,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut at = 0;
         while let Some((range, _)) = self.next_vma(at) {
             at = range.end;
-            self.change_with_hook(range, |hook, range, _| {
-                hook.sweep_pages(range, |_| SweepChange::Age);
+            self.change_with_host(range, |host, range, _| {
+                host.sweep_pages(range, |_| SweepChange::Age);
             })?;
         }
         Ok(())
@@ -118,7 +118,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Calls `change` for the parts of VMAs in a range, with the mmap lock, when the tables are
     /// this space's own.
-    pub(crate) fn change_with_hook(
+    pub(crate) fn change_with_host(
         &self,
         range: Range<usize>,
         change: impl FnMut(&mut PageHost<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),

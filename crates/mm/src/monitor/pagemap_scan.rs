@@ -23,7 +23,7 @@ use crate::{
 };
 
 bitflags! {
-    /// What is known of a page, with the bits of PAGEMAP_SCAN.
+    /// The categories of a page, with the bits of PAGEMAP_SCAN.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct PageCategories: u64 {
         /// PAGE_IS_WPALLOWED: the VMA is registered for write-protection that needs no monitor.
@@ -47,7 +47,7 @@ bitflags! {
     }
 }
 
-/// What [`AddressSpace::scan`] looks for, with the names of PAGEMAP_SCAN.
+/// The arguments of [`AddressSpace::scan`], with the names of PAGEMAP_SCAN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scan {
     /// All of these must be set, after the inversion.
@@ -56,7 +56,7 @@ pub struct Scan {
     pub category_anyof_mask: PageCategories,
     /// These are inverted before the comparison.
     pub category_inverted: PageCategories,
-    /// What the result shows.
+    /// The categories that the result shows.
     pub return_mask: PageCategories,
     /// PM_SCAN_WP_MATCHING: the pages that match are write-protected in the same step. VMAs that do
     /// not allow it are left out.
@@ -88,7 +88,7 @@ pub struct PageRegion {
     pub categories: PageCategories,
 }
 
-/// What a scan has found.
+/// The result of a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scanned {
     /// The regions that match, in ascending order.
@@ -254,8 +254,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let mut rest = range;
         while !rest.is_empty() {
-            self.change_with_hook(rest.clone(), |hook, part, vma| {
-                self.scan_part(hook, part, vma, &mut progress);
+            self.change_with_host(rest.clone(), |host, part, vma| {
+                self.scan_part(host, part, vma, &mut progress);
             })?;
             let Some(at) = progress.to_split.take() else { break };
             self.split_huge(VirtAddr::new(at as u64)).map_err(Error::Tables)?;
@@ -268,7 +268,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Scans a part of one VMA.
     fn scan_part(
         &self,
-        hook: &mut PageHost<'_, M, F, G>,
+        host: &mut PageHost<'_, M, F, G>,
         part: Range<usize>,
         vma: &Vma<Backing<M>>,
         progress: &mut Progress<'_>,
@@ -299,14 +299,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         };
         let known = Known {
-            machine: hook.core.tables.machine(),
-            guard: hook.core.guard_frame.get(),
+            machine: host.core.tables.machine(),
+            guard: host.core.guard_frame.get(),
             vma,
             of_vma,
         };
-        let (zero, paging) = (self.core.zero_frame.get(), hook.core.tables.paging());
+        let (zero, paging) = (self.core.zero_frame.get(), host.core.tables.paging());
         let mut next = part.start;
-        hook.sweep_pages(part.clone(), |page| {
+        host.sweep_pages(part.clone(), |page| {
             let at = page.page.get() as usize;
             // The sweep has begun again, because a huge page came that the range cuts.
             if at < next {
@@ -314,7 +314,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             let end = at + page.size.bytes() as usize;
             let is_guard = Some(page.frame) == known.guard;
-            // What is left of an earlier registration is no page.
+            // A mark that is left of an earlier registration is no page.
             if is_guard && is_mark(page.attrs) && !vma.flags.contains(VmFlags::UFFD_WP) {
                 return SweepChange::Keep;
             }
@@ -329,7 +329,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         absent(progress, next, part.end);
         for range in to_mark {
-            hook.mark_absent(range, vma);
+            host.mark_absent(range, vma);
         }
         if no_memory {
             progress.ended = Some(Err(vma::Error::OutOfMemory.into()));
@@ -337,7 +337,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 }
 
-/// What decides about the categories of a page.
+/// The facts that decide about the categories of a page.
 struct Known<'a, M: Machine> {
     machine: &'a M,
     guard: Option<Frame>,
@@ -346,7 +346,7 @@ struct Known<'a, M: Machine> {
 }
 
 impl<M: Machine> Known<'_, M> {
-    /// What is known of a page that has an entry.
+    /// The categories of a page that has an entry.
     fn categories(&self, page: &Mapping, zero: Option<Frame>, is_swap: bool) -> PageCategories {
         let (vma, of_vma) = (self.vma, self.of_vma);
         let when = |set, category| if set { category } else { PageCategories::empty() };

@@ -15,7 +15,7 @@
 //! has ended. The calls of the monitor are in `monitor`.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{fmt, ops::Range, sync::atomic::Ordering};
+use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
@@ -24,6 +24,7 @@ use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
     Access, AddressSpace, Backing, Calls, Error, FaultError, UserFaultEvent, UserFaultEvents,
+    error::reasons,
     fault::attempt::FaultStep,
     fault::attempt::FirstLook,
     fault::rights::WantedAccess,
@@ -64,7 +65,7 @@ pub struct UserFault {
     pub access: Access,
     /// The host's number of the userfaultfd.
     pub uffd: u64,
-    /// What is to be resolved.
+    /// The kind of the fault.
     pub kind: UserFaultKind,
 }
 
@@ -130,54 +131,21 @@ pub trait UserFaultHandler: Send + Sync + 'static {
     }
 }
 
-/// Why a call of the monitor failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum UserFaultError {
-    /// The memory is not registered, or not for this: ENOENT.
-    NotRegistered,
-    /// The page is present: EEXIST.
-    Present,
-    /// The object has no such page, or ends before it: EFAULT.
-    Absent,
-    /// There is no page to move: ENOENT.
-    Hole,
-    /// The page to move is pinned, or is not the program's alone: EBUSY.
-    Busy,
-    /// The monitor has not read yet of a change of the memory: EAGAIN.
-    Changing,
-}
-
-impl UserFaultError {
-    pub(crate) fn errno(self) -> i32 {
-        match self {
-            UserFaultError::NotRegistered | UserFaultError::Hole => 2,
-            UserFaultError::Present => 17,
-            UserFaultError::Absent => 14,
-            UserFaultError::Busy => 16,
-            UserFaultError::Changing => 11,
-        }
-    }
-}
-
-impl fmt::Display for UserFaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            UserFaultError::NotRegistered => "the memory is not registered for such faults",
-            UserFaultError::Present => "the page is present already",
-            UserFaultError::Absent => "the object has no such page",
-            UserFaultError::Hole => "there is no page to move; allow holes, or bring it in",
-            UserFaultError::Changing => "the memory has changed; read the event first",
-            UserFaultError::Busy => "the page is pinned, or another process shares it",
-        })
-    }
-}
-
-impl core::error::Error for UserFaultError {}
-
-impl From<UserFaultError> for Error {
-    fn from(error: UserFaultError) -> Self {
-        Error::UserFault(error)
+reasons! {
+    /// Why a call of the monitor failed.
+    UserFaultError, Error::UserFault {
+        /// The memory is not registered, or not for this: ENOENT.
+        NotRegistered 2 "the memory is not registered for such faults";
+        /// The page is present: EEXIST.
+        Present 17 "the page is present already";
+        /// The object has no such page, or ends before it: EFAULT.
+        Absent 14 "the object has no such page";
+        /// There is no page to move: ENOENT.
+        Hole 2 "there is no page to move; allow holes, or bring it in";
+        /// The page to move is pinned, or is not the program's alone: EBUSY.
+        Busy 16 "the page is pinned, or another process shares it";
+        /// The monitor has not read yet of a change of the memory: EAGAIN.
+        Changing 11 "the memory has changed; read the event first";
     }
 }
 
@@ -236,9 +204,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !self.core.had_marks.load(Ordering::Relaxed) {
             return Ok(());
         }
-        sweep_areas(calls, range, |hook, part, vma| {
+        sweep_areas(calls, range, |host, part, vma| {
             if !vma.flags.contains(VmFlags::UFFD_WP) {
-                hook.write_protect(part, vma, false);
+                host.write_protect(part, vma, false);
             }
         })
     }

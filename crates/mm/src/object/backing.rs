@@ -1,4 +1,4 @@
-//! What a VMA has of an object: an open file description, as `vma` wants to know it.
+//! The part of an object that a VMA has: an open file description, as `vma` needs it.
 
 use alloc::sync::Arc;
 use core::fmt;

@@ -36,6 +36,40 @@ use crate::{
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 
+/// The methods of [`Object`](crate::Object) that an object leaves to its `pages`.
+macro_rules! as_its_pages {
+    () => {
+        fn home(&self) -> *const () {
+            self.pages.home()
+        }
+
+        fn page(&self, index: u64) -> Result<Frame, ObjectError> {
+            self.pages.page(index)
+        }
+
+        fn is_current(&self, index: u64, frame: Frame) -> bool {
+            self.pages.is_current(index, frame)
+        }
+
+        fn is_present(&self, index: u64) -> bool {
+            self.pages.is_present(index)
+        }
+
+        fn mappings(&self) -> &Mappings {
+            &self.pages.mappings
+        }
+
+        fn is_beyond_end(&self, index: u64) -> bool {
+            self.pages.is_beyond_end(index)
+        }
+
+        fn info(&self) -> &ObjectInfo {
+            &self.info
+        }
+    };
+}
+pub(super) use as_its_pages;
+
 /// The pages of an object, its size, and where it is mapped.
 pub(crate) struct PageCache<M: Machine> {
     pub(crate) machine: M,
@@ -212,9 +246,8 @@ impl<M: Machine> PageCache<M> {
         Ok(())
     }
 
-    /// As [`Object::bring_in`](crate::Object::bring_in), for pages that `read` fills. What it has
-    /// read counts only if no page was cut off or evicted meanwhile: it may be what was there
-    /// before.
+    /// As [`Object::bring_in`](crate::Object::bring_in), for pages that `read` fills. The
+    /// contents count only if no page was cut off or evicted meanwhile: they may be older.
     pub(crate) fn read_in(
         &self,
         index: u64,

@@ -30,7 +30,7 @@ use vma::{PAGE_SIZE, Placement};
 
 use crate::{
     CachedPages, FrameGroup, GroupError, Mappings, Object, ObjectError, ObjectInfo, Shared,
-    object::cache::{PAGE, PageCache},
+    object::cache::{PAGE, PageCache, as_its_pages},
     object::page_index::MAX_PAGES,
     object::share,
 };
@@ -41,7 +41,7 @@ use crate::{
 /// A source that panics: a page that could not be read is not in the file. No lock is held during a
 /// read. A sync holds the file's lock of syncs, so a source that syncs its file waits without end.
 pub trait PageSource: Send + Sync + 'static {
-    /// Reads a page. What lies beyond the end of the file is left as it is: zeros. May wait.
+    /// Reads a page. Bytes beyond the end of the file are left as they are: zeros. May wait.
     ///
     /// # Errors
     /// [`ObjectError::Failed`].
@@ -130,7 +130,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
-        // What is written out now does not come after the end of this call, where it would be seen
+        // A sync under way does not write after the end of this call, where its bytes would be seen
         // when the file becomes larger again.
         let _synced = (bytes < self.size()).then(|| lock(&self.pages.machine, &self.syncs));
         self.pages.set_size(bytes, |old| {
@@ -258,46 +258,20 @@ fn page_copy() -> Result<Box<[u8; PAGE_SIZE]>, ObjectError> {
 
 // SAFETY: as for `Shmem`.
 unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
-    fn home(&self) -> *const () {
-        self.pages.home()
-    }
-
-    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
-        self.pages.page(index)
-    }
+    as_its_pages!();
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
         if !self.pages.is_present(index) {
             self.pages.read_in(index, |frame| self.read_page(index, frame))?;
             for next in (index + 1..).take(self.source.read_ahead(index) as usize) {
                 let read = || self.pages.read_in(next, |frame| self.read_page(next, frame));
-                // What cannot be read now is read when it is needed.
+                // A page that cannot be read now is read when it is needed.
                 if self.pages.is_present(next) || read().is_err() {
                     break;
                 }
             }
         }
         Ok(())
-    }
-
-    fn is_current(&self, index: u64, frame: Frame) -> bool {
-        self.pages.is_current(index, frame)
-    }
-
-    fn is_present(&self, index: u64) -> bool {
-        self.pages.is_present(index)
-    }
-
-    fn mappings(&self) -> &Mappings {
-        &self.pages.mappings
-    }
-
-    fn is_beyond_end(&self, index: u64) -> bool {
-        self.pages.is_beyond_end(index)
-    }
-
-    fn info(&self) -> &ObjectInfo {
-        &self.info
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -347,7 +321,7 @@ impl<M: Machine, S: PageSource> Drop for File<M, S> {
             return;
         }
         let size = self.size();
-        // What maps have written beyond the end is not the file's.
+        // Writes of maps beyond the end are not the file's.
         self.pages.clear(size..size.next_multiple_of(PAGE));
         let machine = &self.pages.machine;
         let write = |index: u64| {

@@ -1,4 +1,4 @@
-//! What objects do in a space that maps them.
+//! The work of objects in a space that maps them.
 
 use core::ops::Range;
 
@@ -21,8 +21,8 @@ use crate::{
 
 impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
     fn take_back(&self, what: &TakeBack<'_>) {
-        let right = self.right();
-        for area in right.areas_from(what.addresses.start) {
+        let calls = self.writer();
+        for area in calls.areas_from(what.addresses.start) {
             if area.start >= what.addresses.end {
                 break;
             }
@@ -55,7 +55,7 @@ impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
 
     fn may_write(&self, addresses: Range<usize>, mappings: &Mappings) -> bool {
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-        self.right()
+        self.writer()
             .areas_from(addresses.start)
             .take_while(|area| area.start < addresses.end)
             .any(|area| is_of(&area.vma, mappings) && area.vma.flags.contains(writes))

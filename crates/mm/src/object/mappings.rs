@@ -35,7 +35,7 @@ use spin::mutex::SpinMutex;
 
 use crate::space::shared::{Shared, WeakShared};
 
-/// What a visit takes from a space.
+/// The pages that a visit takes from a space.
 pub(crate) struct TakeBack<'a> {
     pub(crate) mappings: &'a Mappings,
     /// The addresses at which the space may map the object.
@@ -45,7 +45,7 @@ pub(crate) struct TakeBack<'a> {
     pub(crate) what: Take<'a>,
 }
 
-/// What is taken.
+/// The pages, or the right, that a visit takes.
 #[derive(Clone, Copy)]
 pub(crate) enum Take<'a> {
     /// The pages, with the copies that private maps have made.

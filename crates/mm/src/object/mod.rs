@@ -1,8 +1,8 @@
 //! Objects: what lies behind a map that is not private anonymous memory.
 //!
-//! A VMA of an object holds a [`Backing`]: an open file description, which leads to the
-//! [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map gets
-//! that frame itself, a private one a copy at the first write.
+//! A VMA of an object holds a [`Backing`](crate::Backing): an open file description, which leads to
+//! the [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map
+//! gets that frame itself, a private one a copy at the first write.
 //!
 //! # Taking a page back
 //! A page may leave an object while programs use it: the file was truncated, or a hole punched. The
@@ -40,12 +40,8 @@ use core::{fmt, ops::Range};
 
 use machine::{Frame, FrameError, Machine};
 use paging::Cache;
-#[expect(unused_imports, reason = "for links")]
-use paging::Paging;
 use vma::Placement;
 
-#[expect(unused_imports, reason = "for links")]
-use crate::Backing;
 use crate::{
     Mappings, Shared,
     error::GROUP_LIMIT,
@@ -72,7 +68,7 @@ pub enum ObjectError {
     Overcommit,
     /// A seal of the object forbids it.
     Sealed,
-    /// The object is for address spaces of another [`Paging`].
+    /// The object is for address spaces of another [`Paging`](paging::Paging).
     Foreign,
     /// There is no heap for the object, or for what it keeps of a page.
     HeapExhausted,
@@ -119,7 +115,7 @@ pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
 pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
-    /// The address of the [`Paging`] of the spaces that may map it.
+    /// The address of the [`Paging`](paging::Paging) of the spaces that may map it.
     fn home(&self) -> *const ();
 
     /// The frame of a page, with a reference for the caller. Called with a guard held: takes no

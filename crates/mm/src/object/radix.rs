@@ -38,7 +38,7 @@ impl<M: Machine> RadixTree<M> {
         RadixTree { machine, root: Word::new(0) }
     }
 
-    /// What a word is.
+    /// The value of a word.
     pub(super) fn load(&self, word: &Word) -> u64 {
         self.machine.step(SharedAccess::Other);
         // Acquire: pairs with the Release of `swap_in`: what the word leads to is filled.

@@ -15,10 +15,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use machine::{SharedAccess, Step};
 
 use crate::ObjectError;
-#[expect(unused_imports, reason = "for links")]
-use crate::Shmem;
 
-/// What may no longer be done to a [`Shmem`]; bits as in the F_SEAL constants of fcntl.
+/// The operations that a [`Shmem`](crate::Shmem) no longer allows; bits as in the F_SEAL constants
+/// of fcntl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seals(pub u32);
 

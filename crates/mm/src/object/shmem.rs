@@ -13,12 +13,12 @@ use crate::{
     Commitment, FrameGroup, GroupError, Mappings, MemoryPages, Object, ObjectError, ObjectInfo,
     Seals, Shared,
     fault::zero_page::zero,
-    object::cache::{PAGE, PageCache},
+    object::cache::{PAGE, PageCache, as_its_pages},
     object::seals::SealWord,
     object::{share, text},
 };
 
-/// What the listing shows of a [`Shmem`], and what it is.
+/// The name of a [`Shmem`] in listings, and its kind.
 #[derive(Clone, Debug)]
 pub struct ShmemKind {
     /// The path in the listing, such as `/memfd:name (deleted)`.
@@ -248,36 +248,10 @@ impl<M: Machine> Shmem<M> {
 // SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index
 // keeps a reference until the page has been taken back. The cache keeps the `Paging` alive.
 unsafe impl<M: Machine> Object<M> for Shmem<M> {
-    fn home(&self) -> *const () {
-        self.pages.home()
-    }
-
-    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
-        self.pages.page(index)
-    }
+    as_its_pages!();
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
         self.pages.bring_in(index)
-    }
-
-    fn is_beyond_end(&self, index: u64) -> bool {
-        self.pages.is_beyond_end(index)
-    }
-
-    fn is_current(&self, index: u64, frame: Frame) -> bool {
-        self.pages.is_current(index, frame)
-    }
-
-    fn is_present(&self, index: u64) -> bool {
-        self.pages.is_present(index)
-    }
-
-    fn mappings(&self) -> &Mappings {
-        &self.pages.mappings
-    }
-
-    fn info(&self) -> &ObjectInfo {
-        &self.info
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -297,7 +271,7 @@ impl<M: Machine> MemoryPages for Shmem<M> {
         map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
     ) -> Result<bool, ObjectError> {
         let filled = |frame| {
-            // What `fill` leaves out is not what another program had there.
+            // Bytes that `fill` leaves out are not those of another program.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
         };

@@ -55,7 +55,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// `into`, for as long as the holder likes. Stops early where the program may not read: see
     /// [`UserPins::frames`].
     ///
-    /// What the program writes there later, the holder sees, also after forks, until the program
+    /// The holder sees later writes of the program, also after forks, until the program
     /// unmaps or discards the page. Pages of private maps are copied for it if they are shared.
     ///
     /// Cost: a fault and two looks for each page, and the mmap lock.

@@ -115,7 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// reading or writing. Brings pages in that are missing. Stops early where the program has no
     /// such access: see [`UserPins::frames`].
     ///
-    /// What a holder writes to a page of a file is written out by the next sync, also once the map
+    /// Writes of a holder to a page of a file are written out by the next sync, also once the map
     /// has gone: a page that a sync finds pinned stays marked as written. The holder keeps the file
     /// until it has unpinned the page.
     ///

@@ -3,7 +3,8 @@
 //! A hand goes round the VMAs, as of a clock. A page that was used since the hand came by last
 //! loses its accessed bit, and stays. Otherwise:
 //!
-//! - the page of an object is unmapped; the object may evict it ([`CachedPages::evict`]);
+//! - the page of an object is unmapped; the object may evict it
+//!   ([`CachedPages::evict`](crate::CachedPages::evict));
 //! - an anonymous page is written to the host's swap ([`paging::Swap`]), and a swap entry takes its
 //!   place. The next touch reads it back.
 //!
@@ -31,10 +32,8 @@ use crate::{
     monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
-#[expect(unused_imports, reason = "for links")]
-use crate::{CachedPages, UnmapPolicy};
 
-/// What a reclaim has done, in pages.
+/// The result of a reclaim, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimed {
     /// Anonymous pages that were written to swap.
@@ -43,7 +42,8 @@ pub struct Reclaimed {
     pub unmapped: usize,
     /// Those of them that their objects have evicted.
     pub evicted: usize,
-    /// Pages that were unmapped before, and waited for a TLB grace period ([`UnmapPolicy::Grace`]).
+    /// Pages that were unmapped before, and waited for a TLB grace period
+    /// ([`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace)).
     pub purged: usize,
     /// Pages that the hand has passed.
     pub scanned: usize,
@@ -56,7 +56,7 @@ impl Reclaimed {
     }
 }
 
-/// What the hand has found in a part of a VMA.
+/// The pages that the hand has found in a part of a VMA.
 ///
 /// Its references are given up also if the host panics.
 struct Found<'m, M: Machine> {
@@ -168,7 +168,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             {
                 return Ok(part.end);
             }
-            // What was found before an error is settled, too.
+            // Pages that were found before an error are settled, too.
             let stop = self.look_for_cold(from..part.end, room, &mut found, done);
             for (file, index, held) in found.of_objects {
                 drop(held);
@@ -195,8 +195,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         found: &mut Found<'m, M>,
         done: &mut Reclaimed,
     ) -> Result<usize, Error> {
-        let calls = self.core.right();
-        let mut hook = PageHost::new(&self.core, None);
+        let calls = self.core.writer();
+        let mut host = PageHost::new(&self.core, None);
         let area = calls.areas_from(range.start).next().filter(|area| area.start <= range.start);
         let never = VmFlags::LOCKED | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let Some(area) = area.filter(|area| !area.vma.flags.intersects(never)) else {
@@ -204,13 +204,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let range = range.start..range.end.min(area.end);
         // Tables that a fork shares stay, if there is no memory for copies.
-        if hook.prepare(range.clone(), TableWork::Protect).is_err() {
+        if host.prepare(range.clone(), TableWork::Protect).is_err() {
             return Ok(range.end);
         }
         let (machine, has_swap) =
             (self.core.tables.machine(), self.core.tables.paging().swap().is_some());
         let mut stop = range.end;
-        hook.sweep_pages(range, |page| {
+        host.sweep_pages(range, |page| {
             let at = page.page.get() as usize;
             let index = area.vma.offset_at(at) as u64;
             if at >= stop || self.core.is_special(page.frame) || !is_counted(machine, page.frame) {
@@ -245,7 +245,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         });
         drop(calls);
-        hook.noted()?;
+        host.noted()?;
         Ok(stop)
     }
 

@@ -36,7 +36,7 @@ use crate::{
     AddressSpace, Error,
     change::gather::release,
     fault::attempt::FaultStep,
-    fault::attempt::{FirstLook, refused},
+    fault::attempt::{FirstLook, flushed},
     fault::frame_ref::{Reference, block_of},
     fault::new_frame::{NewFrame, read_words},
     fault::rights,
@@ -51,7 +51,7 @@ struct Written<'m, M: Machine> {
     at: usize,
     held: Reference<'m, M>,
     slot: u64,
-    /// What the entry says then.
+    /// The entry of the page in swap.
     entry: Frame,
     has_gone: bool,
 }
@@ -206,22 +206,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => (EntryChange::Keep, FaultStep::Again),
             })
         };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                if step == FaultStep::MappedFresh {
-                    // SAFETY: the reference of the old entry.
-                    unsafe { release(&self.core.tables, [entry]) };
-                }
-                Ok(step)
-            }
-            Err(failed) => refused(failed, look.at),
+        let step = flushed(done, look.at)?;
+        if step == FaultStep::MappedFresh {
+            // SAFETY: the reference of the old entry.
+            unsafe { release(&self.core.tables, [entry]) };
         }
+        Ok(step)
     }
 }
 
-/// Reads a slot into a frame of our own. What the host leaves out is zeros: the frame may have been
-/// another program's.
+/// Reads a slot into a frame of our own. Bytes that the host leaves out are zeros: the frame may
+/// have been another program's.
 pub(crate) fn read_slot<M: Machine>(
     machine: &M,
     swap: Option<&dyn Swap>,

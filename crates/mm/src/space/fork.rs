@@ -9,7 +9,7 @@
 //! And the accessed bits of a table are those of all spaces that share it: smaps of a child shows
 //! pages as referenced that its parent has used.
 //!
-//! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
+//! Pages whose munmap by the parent waits stay with the parent: their entries are cleared, so no
 //! table that the two share leads there (`deferred_unmap`).
 //!
 //! # Concurrent faults
@@ -24,8 +24,6 @@ use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, VirtAddr};
-#[expect(unused_imports, reason = "for links")]
-use paging::PageTables;
 use paging::{Format, Tag};
 use vma::VmFlags;
 
@@ -39,10 +37,11 @@ use crate::{
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// The address space of a forked child, with `tag` as in [`PageTables::user`]. It has the same
-    /// memory; what either of the two writes afterwards, the other does not see. Memory under
-    /// MADV_DONTFORK is missing in it, and memory under MADV_WIPEONFORK is empty. It is registered
-    /// only with userfaultfds that follow forks: their monitors hear of it before this returns.
+    /// The address space of a forked child, with `tag` as in
+    /// [`PageTables::user`](paging::PageTables::user). It has the same memory; what either of the
+    /// two writes afterwards, the other does not see. Memory under MADV_DONTFORK is missing in it,
+    /// and memory under MADV_WIPEONFORK is empty. It is registered only with userfaultfds that
+    /// follow forks: their monitors hear of it before this returns.
     ///
     /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
     /// [`vma::Writer::fork`] and [`paging::PageTables::fork`]. One flush on the CPUs that use this

@@ -24,7 +24,7 @@ use spin::mutex::SpinMutex;
 
 use crate::{Shared, thresholds::GROUP_FRAMES};
 
-/// What a host does when a group has reached its limit, or
+/// The host's answer when a group has reached its limit, or
 /// [the frame source has no frame left](crate::AddressSpace::set_shortage_handler). Called with no
 /// lock and no guard held, by the fault or the call that needs the frames.
 ///
@@ -145,7 +145,7 @@ impl<M: Machine> FrameGroup<M> {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Sets the limit. What exceeds it already stays, and nothing more is brought in.
+    /// Sets the limit. Pages beyond it stay, and no more are brought in.
     pub fn set_limit(&self, frames: usize) {
         // Relaxed: as in `limit`.
         self.limit.store(frames, Ordering::Relaxed);

@@ -22,14 +22,10 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use grace::Concurrent;
 use machine::{Frame, Machine};
 use maple::RefCounted;
-#[expect(unused_imports, reason = "for links")]
-use paging::TlbGrace;
 use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::UnmapPolicy;
 use crate::{
     Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
     change::cleanup::{CallUnderWay, CountedWriter},
@@ -83,7 +79,7 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) stack_limit: usize,
 }
 
-/// What objects find of a space. The end of the space waits for their visits.
+/// The part of a space that objects find. The end of the space waits for their visits.
 pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
     pub(crate) tables: PageTables<M, F, G>,
@@ -104,7 +100,7 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// events.
     pub(crate) has_events: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
-    /// What munmap has let wait.
+    /// The unmappings that wait for a grace period.
     pub(crate) waiting: Waiting<M, F, G>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
@@ -181,17 +177,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The sizes of the VMAs. Constant time, with the mmap lock.
     pub fn sizes(&self) -> Sizes {
-        self.core.right().sizes()
+        self.core.writer().sizes()
     }
 
     /// The limits of the space: setrlimit(2).
     pub fn limits(&self) -> Limits {
-        self.core.right().limits()
+        self.core.writer().limits()
     }
 
-    /// Sets the limits. What exceeds them already stays.
+    /// Sets the limits. Maps beyond them stay.
     pub fn set_limits(&self, limits: Limits) {
-        self.core.right().set_limits(limits);
+        self.core.writer().set_limits(limits);
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
@@ -199,8 +195,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.stack_limit = bytes;
     }
 
-    /// Makes this the address space of this CPU. Under [`UnmapPolicy::Grace`] the CPU takes part in
-    /// the grace periods from now on ([`TlbGrace::idle_exit`]).
+    /// Makes this the address space of this CPU. Under
+    /// [`UnmapPolicy::Grace`](crate::UnmapPolicy::Grace) the CPU takes part in the grace periods
+    /// from now on ([`TlbGrace::idle_exit`](paging::TlbGrace::idle_exit)).
     ///
     /// # Safety
     /// As for [`PageTables::activate`].
@@ -256,8 +253,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change_with(change, |_| ())
     }
 
-    /// As [`change`](Self::change); `after` gets what the calls have left in the hook. It runs
-    /// without the mmap lock.
+    /// As [`change`](Self::change); `after` gets what the calls have left in the [`PageHost`]. It
+    /// runs without the mmap lock.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
@@ -265,14 +262,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<T, Error> {
         let mut call = CallUnderWay::new(PageHost::new(&self.core, Some(&self.family)));
         let done = {
-            let right = self.core.lock();
+            let lock = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = CountedWriter::new(right, &mut call.hook, &call.added);
+            let mut calls = CountedWriter::new(lock, &mut call.host, &call.added);
             change(&mut calls.writer)
         };
         call.settle();
-        after(&mut call.hook);
-        call.hook.outcome(done.map_err(Into::into))
+        after(&mut call.host);
+        call.host.outcome(done.map_err(Into::into))
     }
 }
 
@@ -343,8 +340,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn lock(&self) -> MmapLock<'_, M, G> {
         let mut pauses = 1;
         loop {
-            if let Some(right) = self.vmas.try_write() {
-                return right;
+            if let Some(lock) = self.vmas.try_write() {
+                return lock;
             }
             if pauses > LOCK_PAUSES {
                 self.tables.machine().relax();
@@ -356,7 +353,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     }
 
     /// The mmap lock, and what it can do without the pages.
-    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+    pub(crate) fn writer(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
     }
 }
@@ -365,13 +362,13 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
     fn drop(&mut self) {
         // No fault is under way: it would borrow the space. The mmap lock keeps objects away that
         // take pages back.
-        let right = self.core.right();
+        let calls = self.core.writer();
         self.core.waiting.flush(&self.core.tables);
         PageHost::new(&self.core, None).remove(0..lower_half::<F>());
         if let Some(commitment) = self.core.commitment.get() {
-            commitment.settle(-(right.sizes().accounted as isize));
+            commitment.settle(-(calls.sizes().accounted as isize));
         }
-        drop(right);
+        drop(calls);
         // The last user of an object may end here, and write it out. An object that visits this
         // space holds a lock, so the visit does not end here.
         let machine = self.core.tables.machine();

@@ -38,7 +38,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Takes back pages of a program that has ended, or is to end: at least `most` of them, in
     /// pages of 4 KiB and up to a whole flush more, or all there are. Returns how many; 0 means
-    /// that no page is left. The VMAs stay. What the program has written there is lost.
+    /// that no page is left. The VMAs stay. The contents of the pages are lost.
     ///
     /// Any CPU may call it, also while the program runs: what that touches meanwhile it gets anew.
     /// It holds the mmap lock, flushes TLBs, and needs no memory. Not for an interrupt handler.
@@ -47,13 +47,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Misuse
     /// The program finds zeros, or the object's pages. Spaces that share pages or tables keep them.
     pub fn reap(&self, most: usize) -> usize {
-        let right = self.core.lock();
+        let lock = self.core.lock();
         self.core.waiting.flush(&self.core.tables);
         let all = 0..lower_half::<F>();
         // A failure means tables that are corrupt: what cannot be reached stays.
         let left = self.core.leave_shared(all.clone());
         let taken = left.map_or(0, |()| self.core.take_some(all, most));
-        drop(right);
+        drop(lock);
         taken
     }
 }

@@ -1,11 +1,16 @@
 //! Shared by the tests: a machine, address spaces on it, touches that fault, and CPUs that race.
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::{mem::ManuallyDrop, sync::Arc, sync::atomic::AtomicU64};
+use std::{
+    mem::ManuallyDrop,
+    sync::Arc,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
 
 use machine::{Asid, Frame, Memory, PageSize, Translated, VirtAddr};
 use mm::*;
 use paging::{Format, Paging, Tag, X86_64L4};
+use proptest::prelude::ProptestConfig;
 use sim::{Arch, Checks, Config, Failure, Grace, Program, Report, Sim, Stale, explore};
 
 pub(crate) type Space = SpaceOf<X86_64L4>;
@@ -265,15 +270,28 @@ pub(crate) fn pinned_words(sim: &Sim, frame: Frame) -> &[AtomicU64; PAGE / 8] {
     unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
 }
 
-/// A monitor that resolves nothing (UFFD_FEATURE_SIGBUS), with these features.
-#[derive(Clone, Copy, Default)]
+/// A property is checked with so many cases in a debug build, and in a release build.
+pub(crate) fn cases(debug: u32, release: u32) -> ProptestConfig {
+    let cases = if cfg!(debug_assertions) { debug } else { release };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// A monitor that resolves nothing (UFFD_FEATURE_SIGBUS), with these features. It counts.
+#[derive(Default)]
 pub(crate) struct Never {
     pub(crate) asynchronous: bool,
     pub(crate) marks_absent: bool,
+    pub(crate) writes: AtomicUsize,
+    pub(crate) missing: AtomicUsize,
 }
 
 impl UserFaultHandler for Never {
-    fn handle(&self, _: UserFault) -> bool {
+    fn handle(&self, fault: UserFault) -> bool {
+        let count = match fault.kind {
+            UserFaultKind::WriteProtected => &self.writes,
+            _ => &self.missing,
+        };
+        count.fetch_add(1, Relaxed);
         false
     }
 

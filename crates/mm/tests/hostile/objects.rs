@@ -212,8 +212,7 @@ fn an_object_with_a_pinned_page_is_not_sealed() {
     with_space(256, |_, shared, space| {
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1; 16]).unwrap();
-        let file = opened(&memory);
-        space.mmap_object(AT, PAGE, 3, SHARED, file, 0).unwrap();
+        space.mmap_object(AT, PAGE, 3, SHARED, opened(&memory), 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
         space.munmap(AT, PAGE).unwrap();

@@ -162,10 +162,7 @@ impl<F: Format> Process<F> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 24 } else { 1_000 },
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(24, 1_000))]
 
     #[test]
     fn calls_that_cut_huge_pages_are_as_the_model(

@@ -277,11 +277,7 @@ impl World<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 200 } else { 4000 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(200, 4000))]
 
     #[test]
     fn as_the_model(ops in vec(op(), 1..90)) {

@@ -93,11 +93,7 @@ fn check(space: &Space, model: &Model, page: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 150 } else { 2_000 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(150, 2_000))]
 
     #[test]
     fn memory_is_as_without_reclaim(ops in vec(op(), 1..90)) {

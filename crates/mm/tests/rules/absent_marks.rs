@@ -4,45 +4,18 @@ use crate::common::*;
 use machine::Asid;
 use mm::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 const AT: usize = 0x5000_0000;
-
-/// A monitor that marks absent pages. It counts the writes, and lets them fail.
-#[derive(Default)]
-struct Marks {
-    asynchronous: bool,
-    writes: AtomicUsize,
-    missing: AtomicUsize,
-}
-
-impl UserFaultHandler for Marks {
-    fn handle(&self, fault: UserFault) -> bool {
-        let count = match fault.kind {
-            UserFaultKind::WriteProtected => &self.writes,
-            _ => &self.missing,
-        };
-        count.fetch_add(1, Relaxed);
-        false
-    }
-
-    fn is_write_protect_async(&self, _: u64) -> bool {
-        self.asynchronous
-    }
-
-    fn marks_absent_pages(&self, _: u64) -> bool {
-        true
-    }
-}
 
 /// A space with 16 registered pages.
 fn with_marks(
     asynchronous: bool,
     modes: UserFaultModes,
-    test: impl FnOnce(&Space, &Marks, &SharedPaging),
+    test: impl FnOnce(&Space, &Never, &SharedPaging),
 ) {
     with_space(4096, |_, shared, _| {
-        let marks = Arc::new(Marks { asynchronous, ..Marks::default() });
+        let marks = Arc::new(Never { asynchronous, marks_absent: true, ..Never::default() });
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(marks.clone());
         space.mmap(AT, 16 * PAGE, 3, FIXED).unwrap();
@@ -214,7 +187,11 @@ fn a_part_of_a_huge_page_is_told_of_when_it_is_split() {
 fn marks_without_memory_are_an_error() {
     with_space(64, |_, shared, _| {
         let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(Arc::new(Never { asynchronous: true, marks_absent: true }));
+        space.set_userfault_handler(Arc::new(Never {
+            asynchronous: true,
+            marks_absent: true,
+            ..Never::default()
+        }));
         let len = 64 * HUGE;
         space.mmap(AT, len, 3, FIXED).unwrap();
         space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();

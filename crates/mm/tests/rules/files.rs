@@ -134,11 +134,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 200 } else { 2000 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(200, 2000))]
 
     /// A sync writes the pages that were written since the last one, and no others.
     #[test]

@@ -205,11 +205,7 @@ impl Process {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 300 } else { 1500 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(300, 1500))]
 
     #[test]
     fn processes_see_their_own_memory(ops in vec(op(), 1..80)) {

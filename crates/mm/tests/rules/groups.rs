@@ -103,8 +103,7 @@ fn objects_count_for_their_group() {
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_group(&group).unwrap();
         memory.set_size(8 * PAGE as u64).unwrap();
-        let file = opened(&memory);
-        let at = space.mmap_object(0, 8 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
+        let at = space.mmap_object(0, 8 * PAGE, 3, MapFlags::SHARED, opened(&memory), 0).unwrap();
         assert_eq!(space.write(at, &[1; 4 * PAGE]).unwrap_err().error, FaultError::GroupLimit);
         assert_eq!(memory.write(4 * PAGE as u64, b"x"), Err(ObjectError::GroupLimit));
         assert_eq!(group.used(), 3);

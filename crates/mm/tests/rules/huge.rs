@@ -405,8 +405,7 @@ fn what_cannot_become_huge_stays_as_it_was() {
         let guarded = space.madvise(at, HUGE, Advice::Collapse).unwrap_err();
         assert_eq!(guarded, Error::Collapse(CollapseError::NoPages));
         assert_eq!(load(sim, space, at + 2 * PAGE), Ok(2));
-        let memory = Shmem::memfd(shared, "name", 1).unwrap();
-        memory.set_size(HUGE as u64).unwrap();
+        let memory = memfd(shared, HUGE / PAGE);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let at = space.mmap_object(AT + HUGE, HUGE, 3, flags, opened(&memory), 0);
         let shared = space.madvise(at.unwrap(), HUGE, Advice::Collapse).unwrap_err();

@@ -52,8 +52,7 @@ fn the_holder_sees_later_writes() {
 fn shared_memory_and_huge_pages_are_pinned_where_they_are() {
     with_space(2048, |sim, shared, space| {
         let memory = memfd(shared, 1);
-        let backing = opened(&memory);
-        let at = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, backing, 0).unwrap();
+        let at = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, opened(&memory), 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages_long_term(at, &mut frames).unwrap();
         memory.write(0, &9_u64.to_le_bytes()).unwrap();

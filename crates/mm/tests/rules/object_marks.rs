@@ -4,34 +4,15 @@ use crate::common::*;
 use machine::Asid;
 use mm::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 const AT: usize = 0x5000_0000;
 const PAGES: usize = 8;
 
-/// A monitor that counts the writes to protected pages, and lets them fail.
-#[derive(Default)]
-struct Counts {
-    asynchronous: bool,
-    writes: AtomicUsize,
-}
-
-impl UserFaultHandler for Counts {
-    fn handle(&self, fault: UserFault) -> bool {
-        assert_eq!(fault.kind, UserFaultKind::WriteProtected);
-        self.writes.fetch_add(1, Relaxed);
-        false
-    }
-
-    fn is_write_protect_async(&self, _: u64) -> bool {
-        self.asynchronous
-    }
-}
-
 /// A space with 8 registered pages of shared memory, which are protected.
 fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)) {
     with_space(4096, |_, shared, _| {
-        let counts = Arc::new(Counts { asynchronous, ..Counts::default() });
+        let counts = Arc::new(Never { asynchronous, ..Never::default() });
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(counts.clone());
         let memory = memfd(shared, PAGES);
@@ -45,7 +26,7 @@ fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)
 struct World {
     space: Space,
     memory: Memfd,
-    counts: Arc<Counts>,
+    counts: Arc<Never>,
 }
 
 impl World {

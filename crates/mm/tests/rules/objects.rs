@@ -34,8 +34,7 @@ fn shared_memory_has_one_place_in_all_spaces() {
         assert_eq!(space.shared_place(private + PAGE), None);
         let memory = memfd(shared, 4);
         let map = |flags, offset| {
-            let file = opened(&memory);
-            space.mmap_object(0, 2 * PAGE, 3, flags, file, offset).unwrap()
+            space.mmap_object(0, 2 * PAGE, 3, flags, opened(&memory), offset).unwrap()
         };
         let (first, second) = (map(MapFlags::SHARED, 0), map(MapFlags::SHARED, PAGE));
         let place = space.shared_place(first + PAGE + 4).unwrap();
@@ -54,8 +53,7 @@ fn shared_memory_has_one_place_in_all_spaces() {
 fn the_rest_of_the_last_page_becomes_zeros() {
     with_space(256, |sim, shared, space| {
         let memory = memfd(shared, 2);
-        let file = opened(&memory);
-        let near = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
+        let near = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, opened(&memory), 0).unwrap();
         for word in [0, 8, PAGE] {
             store(sim, space, near + word, 7).unwrap();
         }
@@ -135,8 +133,7 @@ fn a_mount_that_forbids_execution_is_obeyed() {
         assert_eq!(map(5).unwrap_err().errno(), 1);
         let at = map(1).unwrap();
         assert_eq!(space.mprotect(at, PAGE, 5, None).unwrap_err().errno(), 13);
-        let other = opened(&memory);
-        space.mmap_object(0, PAGE, 5, MapFlags::SHARED, other, 0).unwrap();
+        space.mmap_object(0, PAGE, 5, MapFlags::SHARED, opened(&memory), 0).unwrap();
     });
 }
 
@@ -145,8 +142,7 @@ fn an_object_of_another_machine_is_refused() {
     with_space(256, |_, _, space| {
         let other = Sim::new(Config::default()).unwrap();
         let memory = Shmem::memfd(&paging(&other), "name", 1).unwrap();
-        let file = opened(&memory);
-        let refused = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0);
+        let refused = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, opened(&memory), 0);
         assert_eq!(refused, Err(Error::Object(ObjectError::Foreign)));
     });
 }
@@ -254,8 +250,7 @@ fn a_page_with_too_many_references_fails() {
         let frame = memory.page(0).unwrap();
         let info = sim.info(frame).unwrap();
         let pins: u32 = (0..32).rev().map(|bit| 1 << bit).filter(|pins| info.try_pin(*pins)).sum();
-        let file = opened(&memory);
-        let near = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
+        let near = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, opened(&memory), 0).unwrap();
         let failed = space.handle_fault(VirtAddr::new(near as u64), Access::Read);
         assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");
         for bit in (0..32).filter(|bit| pins >> bit & 1 != 0) {

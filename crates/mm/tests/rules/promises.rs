@@ -99,11 +99,7 @@ fn carry_out(sim: &Sim, space: &Space, op: &Op) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 200 } else { 3000 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(200, 3000))]
 
     #[test]
     fn what_is_promised_is_what_the_vmas_need(ops in vec(op(), 1..80)) {

@@ -26,8 +26,7 @@ fn a_reap_takes_all_pages_and_no_vma() {
         space.mprotect(at + 30 * PAGE, PAGE, 1, None).unwrap();
         space.with_vmas(|calls| calls.mseal(at + 30 * PAGE, PAGE)).unwrap();
         let memory = memfd(shared, 1);
-        let file = opened(&memory);
-        let object = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
+        let object = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, opened(&memory), 0).unwrap();
         space.write(object, b"kept").unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         let huge = space.mmap(1 << 30, 2 << 20, 3, FIXED).unwrap();

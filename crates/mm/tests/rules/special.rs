@@ -176,13 +176,7 @@ fn the_memory_of_a_device_is_mapped_and_never_counted() {
         assert_eq!(page.attrs.cache, Cache::Uncached);
         assert!(!page.attrs.flags.contains(Flags::WRITE));
         drop(guard);
-        let grown = space.mremap(RemapRequest {
-            addr: at,
-            old_len: 4 * PAGE,
-            new_len: 5 * PAGE,
-            may_move: true,
-            ..RemapRequest::default()
-        });
+        let grown = space.mremap(RemapRequest::resizing(at, 4 * PAGE, 5 * PAGE));
         assert!(grown.is_err());
         let private = space.mmap_object(0, PAGE, 3, MapFlags::PRIVATE, device.clone(), 0);
         assert_eq!(private.unwrap_err().errno(), 22);

@@ -44,8 +44,7 @@ fn guard_pages() {
     with_space(256, |sim, shared, space| {
         let memory = memfd(shared, 1);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        let file = opened(&memory);
-        space.mmap_object(BASE, PAGE, 3, flags, file, 0).unwrap();
+        space.mmap_object(BASE, PAGE, 3, flags, opened(&memory), 0).unwrap();
         space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap();
         space.munmap(BASE, PAGE).unwrap();
         space.mmap(BASE, PAGE, 3, FIXED).unwrap();

@@ -262,8 +262,7 @@ fn pagemap_tells_frames_and_whose_they_are() {
     with_space(256, |sim, shared, space| {
         let memory = memfd(shared, 2);
         let map = |at, kind| {
-            let file = opened(&memory);
-            space.mmap_object(at, 2 * PAGE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
+            space.mmap_object(at, 2 * PAGE, 3, kind | MapFlags::FIXED, opened(&memory), 0).unwrap();
         };
         map(AT, MapFlags::SHARED);
         map(AT + 2 * PAGE, MapFlags::PRIVATE);

@@ -140,22 +140,10 @@ fn the_heap_and_a_shrinking_map_tell_of_their_ends() {
         space.brk(heap + 3 * PAGE - 7).unwrap();
         assert_eq!(host.told(), [unmap(one, heap + 3 * PAGE, heap + 8 * PAGE)]);
         let at = registered(space, 0, 8, one);
-        let request = RemapRequest {
-            addr: at,
-            old_len: 8 * PAGE,
-            new_len: 2 * PAGE,
-            ..RemapRequest::default()
-        };
-        assert_eq!(space.mremap(request).unwrap(), at);
+        assert_eq!(space.mremap(RemapRequest::resizing(at, 8 * PAGE, 2 * PAGE)), Ok(at));
         assert_eq!(host.told(), [unmap(one, at + 2 * PAGE, at + 8 * PAGE)]);
         // It grows in place: nothing has moved.
-        let request = RemapRequest {
-            addr: at,
-            old_len: 2 * PAGE,
-            new_len: 3 * PAGE,
-            ..RemapRequest::default()
-        };
-        assert_eq!(space.mremap(request).unwrap(), at);
+        assert_eq!(space.mremap(RemapRequest::resizing(at, 2 * PAGE, 3 * PAGE)), Ok(at));
         assert_eq!(host.told(), []);
         assert!(is_registered(space, at + 2 * PAGE));
     });
@@ -168,14 +156,7 @@ fn a_move_keeps_the_registration_and_tells_in_order() {
         let (at, to) = (0x4000_0000, 0x5000_0000);
         registered(space, at, 8, one);
         registered(space, to, 8, target);
-        let request = RemapRequest {
-            addr: at,
-            old_len: 8 * PAGE,
-            new_len: 6 * PAGE,
-            may_move: true,
-            fixed: Some(to),
-            ..RemapRequest::default()
-        };
+        let request = RemapRequest { old_len: 8 * PAGE, ..RemapRequest::moving(at, 6 * PAGE, to) };
         space.mremap(request).unwrap();
         let moved = UserFaultChange::Remap { from: at, to, len: 6 * PAGE };
         assert_eq!(
@@ -189,13 +170,8 @@ fn a_move_keeps_the_registration_and_tells_in_order() {
         );
         assert!(is_registered(space, to));
         // The source stays.
-        let stays = RemapRequest {
-            addr: to,
-            old_len: 6 * PAGE,
-            fixed: None,
-            dont_unmap: Some(0),
-            ..request
-        };
+        let dont_unmap = Some(0);
+        let stays = RemapRequest { dont_unmap, ..RemapRequest::resizing(to, 6 * PAGE, 6 * PAGE) };
         let third = space.mremap(stays).unwrap();
         let moved = UserFaultChange::Remap { from: to, to: third, len: 6 * PAGE };
         assert_eq!(host.told(), [event(one, moved)]);
@@ -213,13 +189,8 @@ fn a_move_keeps_the_registration_and_tells_in_order() {
         registered(space, at, 1, one);
         registered(space, to, 2, one);
         host.told();
-        let request = RemapRequest {
-            addr: to,
-            old_len: usize::MAX / 4 + 1,
-            new_len: PAGE,
-            fixed: Some(at),
-            ..request
-        };
+        let old_len = usize::MAX / 4 + 1;
+        let request = RemapRequest { old_len, ..RemapRequest::moving(to, PAGE, at) };
         space.mremap(request).unwrap_err();
         assert_eq!(host.told(), [unmap(one, at, at + PAGE)]);
     });

@@ -69,8 +69,7 @@ fn with_monitor(
             true => {
                 let memory = memfd(shared, 16);
                 memory.write(5 * PAGE as u64, b"here").unwrap();
-                let file = opened(&memory);
-                space.mmap_object(0, 16 * PAGE, 3, SHARED, file, 0).unwrap()
+                space.mmap_object(0, 16 * PAGE, 3, SHARED, opened(&memory), 0).unwrap()
             }
         };
         space.userfault_register(at, 16 * PAGE, modes, Uffd::new(7)).unwrap();
@@ -269,15 +268,17 @@ fn a_monitor_resolves_ranges_within_one_vma() {
     });
 }
 
+/// Which of four pages are soft-dirty.
+fn dirty(space: &Space, at: usize) -> [bool; 4] {
+    let mut entries = [0; 4];
+    space.pagemap(at, &mut entries);
+    entries.map(|entry| entry & pagemap::SOFT_DIRTY != 0)
+}
+
 /// The rules of Documentation/admin-guide/mm/soft-dirty.rst: a new VMA is dirty as a whole.
 #[test]
 fn soft_dirty_tells_what_is_new() {
     with_space(4096, |_, _, space| {
-        let dirty = |space: &Space, at: usize| {
-            let mut entries = [0; 4];
-            space.pagemap(at, &mut entries);
-            entries.map(|entry| entry & pagemap::SOFT_DIRTY != 0)
-        };
         let at = 0x5000_0000;
         let map = |page: usize, prot| space.mmap(at + page * PAGE, 4 * PAGE, prot, FIXED).unwrap();
         map(0, 3);
@@ -323,11 +324,7 @@ fn soft_dirty_tells_what_was_written() {
         let shared = space.mmap(0, 4 * PAGE, 3, flags).unwrap();
         space.write(at, &[1; 4 * PAGE]).unwrap();
         space.write(shared, &[1; 4 * PAGE]).unwrap();
-        let dirty = |at: usize| {
-            let mut entries = [0; 4];
-            space.pagemap(at, &mut entries);
-            entries.map(|entry| entry & pagemap::SOFT_DIRTY != 0)
-        };
+        let dirty = |at| dirty(space, at);
         assert_eq!(dirty(at), [true; 4]);
         space.clear_soft_dirty().unwrap();
         assert_eq!((dirty(at), dirty(shared)), ([false; 4], [false; 4]));

@@ -316,32 +316,21 @@ impl<'w> Hand<'w> {
     }
 
     fn remap(&self, op: Op) -> OpResult {
-        let ask = |page, pages, new_len| RemapRequest {
-            addr: at(page),
-            old_len: len(page, pages),
-            new_len,
-            ..RemapRequest::default()
+        let in_place = |page, pages, new_len| RemapRequest {
+            may_move: false,
+            ..RemapRequest::resizing(at(page), len(page, pages), new_len)
         };
+        let moving = |page, pages, to| RemapRequest::moving(at(page), len(page, pages), at(to));
         let request = match op {
-            Op::Grow(page, pages) => ask(page, pages, len(page, pages + 1)),
-            Op::Shrink(page, pages) => ask(page, pages, len(page, pages - 1)),
-            Op::Move(page, pages, to) => RemapRequest {
-                may_move: true,
-                fixed: Some(at(to)),
-                ..ask(page, pages, len(page, pages))
-            },
-            Op::DontUnmap(page, pages, to) => RemapRequest {
-                may_move: true,
-                fixed: Some(at(to)),
-                dont_unmap: Some(at(to)),
-                ..ask(page, pages, len(page, pages))
-            },
-            Op::Duplicate(page, pages, to) => RemapRequest {
-                old_len: 0,
-                may_move: true,
-                fixed: Some(at(to)),
-                ..ask(page, pages, len(page, pages))
-            },
+            Op::Grow(page, pages) => in_place(page, pages, len(page, pages + 1)),
+            Op::Shrink(page, pages) => in_place(page, pages, len(page, pages - 1)),
+            Op::Move(page, pages, to) => moving(page, pages, to),
+            Op::DontUnmap(page, pages, to) => {
+                RemapRequest { dont_unmap: Some(at(to)), ..moving(page, pages, to) }
+            }
+            Op::Duplicate(page, pages, to) => {
+                RemapRequest { old_len: 0, ..moving(page, pages, to) }
+            }
             _ => unreachable!(),
         };
         done(self.space().mremap(request))

@@ -64,14 +64,7 @@ fn a_map_at_a_waiting_address_flushes_first() {
             world.on(0, |space| {
                 space.mmap(FAR, PAGE, 3, FIXED).unwrap();
                 let fixed = Some(at);
-                let request = RemapRequest {
-                    addr: FAR,
-                    old_len: PAGE,
-                    new_len: PAGE,
-                    may_move: true,
-                    fixed,
-                    ..RemapRequest::default()
-                };
+                let request = RemapRequest { fixed, ..RemapRequest::moving(FAR, PAGE, 0) };
                 assert_eq!(space.mremap(request), Ok(at));
             });
         }),
@@ -79,10 +72,8 @@ fn a_map_at_a_waiting_address_flushes_first() {
             world.on(0, |space| {
                 space.mmap(at - PAGE, PAGE, 3, FIXED).unwrap();
                 let request = RemapRequest {
-                    addr: at - PAGE,
-                    old_len: PAGE,
-                    new_len: 2 * PAGE,
-                    ..RemapRequest::default()
+                    may_move: false,
+                    ..RemapRequest::resizing(at - PAGE, PAGE, 2 * PAGE)
                 };
                 assert_eq!(space.mremap(request), Ok(at - PAGE));
             });

@@ -1,9 +1,9 @@
 //! Our runner: the calls of `vma`, with a map from pages to their bytes in place of page tables.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use vma::{
-    AddressSpace, Error, Layout, Limits, MapFlags, MapRequest, MappedFile, Profile, RemapRequest,
+    AddressSpace, Error, Layout, Limits, MapFlags, MapRequest, NoFile, Profile, RemapRequest,
     VmFlags, Writer,
 };
 
@@ -34,25 +34,6 @@ impl Runner for Model {
         let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, LAYOUT);
         let mut process = Process { calls: space.get_mut(), pages: BTreeMap::new() };
         program.iter().map(|step| process.step(*step)).collect()
-    }
-}
-
-/// No program maps a file.
-#[derive(Clone, PartialEq)]
-enum NoFile {}
-
-impl MappedFile for NoFile {
-    fn writable(&self) -> bool {
-        match *self {}
-    }
-    fn device(&self) -> (u32, u32) {
-        match *self {}
-    }
-    fn inode(&self) -> u64 {
-        match *self {}
-    }
-    fn write_path(&self, _: &mut dyn fmt::Write) -> fmt::Result {
-        match *self {}
     }
 }
 
