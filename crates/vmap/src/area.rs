@@ -38,9 +38,9 @@
 //! If records shared lines or pairs, the heap would decide how many, and a writer would lose
 //! several times as much to a reader.
 
+use crate::PAGE;
 use crate::block::Bits;
 use crate::error::Culprit;
-use crate::space::PAGE;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use alloc::boxed::Box;
 #[cfg(not(loom))]
