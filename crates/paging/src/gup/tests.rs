@@ -159,7 +159,7 @@ fn pieces_beside_frees(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn pins_of_pieces_are_of_their_block() {
-    right(if cfg!(debug_assertions) { 200 } else { 2000 }, pieces_beside_frees);
+    right(if cfg!(debug_assertions) { 200 } else { 6000 }, pieces_beside_frees);
 }
 
 /// Pins in interrupts that hit the CPU while it holds the lock of the same table. With `fallback`,
