@@ -45,8 +45,16 @@
 //! that other threads deferred. A hosted program can tolerate both. Code that runs in interrupts
 //! needs an engine that does neither: `Quiescent`, whose guards cost two plain stores.
 //!
-//! The files: `period`, `quiescent`, `epoch` (and in `epoch/thread_batches` how memory returns to
-//! its thread), `single`, and `sole`: one user at a time.
+//! # Modules
+//! A line uses only those below it.
+//! ```text
+//! epoch      quiescent      single      the engines
+//!    \       /    |    \
+//!     batch   period   sole             pieces that wait; numbered periods; one user at a time
+//!                 \    /
+//!                  sync                 atomics, of the host or of a model
+//! ```
+//! `epoch/thread_batches` says how memory returns to its thread.
 #![no_std]
 #![deny(missing_docs)]
 

@@ -77,14 +77,8 @@
 //! all CPUs, and that all CPUs have answered. The unsafe code that reuses memory is responsible for
 //! these claims.
 
-#[cfg(not(loom))]
-use crate::sync::Fence;
 use crate::sync::{AtomicU64, Ordering, constant, fence};
 use core::marker::PhantomData;
-
-#[cfg(loom)]
-#[doc(hidden)]
-pub use crate::sync::{Fence, without};
 
 /// `passed` of a CPU that is idle.
 const IDLE: u64 = u64::MAX;
@@ -155,7 +149,7 @@ impl GracePeriods {
     pub fn target(&self) -> u64 {
         // SeqCst fence: the unlinking comes before the load. Pairs with the fences of `begin` and
         // `expedite_start`.
-        fence(Fence::Target);
+        fence(Ordering::SeqCst);
         // Relaxed: the fence orders it.
         self.current.load(Ordering::Relaxed) + 1
     }
@@ -202,7 +196,7 @@ impl GracePeriods {
         let current = self.current.load(Ordering::Relaxed);
         // SeqCst fence: this CPU's lookups from now on come after the load, and after the store of
         // `idle_exit`. Pairs with the fences of `target`, `advance` and `expedite_start`.
-        fence(Fence::Begin);
+        fence(Ordering::SeqCst);
         Begun(current, PhantomData)
     }
 
@@ -245,7 +239,7 @@ impl GracePeriods {
         let current = self.current.load(Ordering::Relaxed);
         // SeqCst fence: the load of `current` comes before the loads of `passed`. Pairs with the
         // fence that follows the store of `idle_exit`.
-        fence(Fence::Advance);
+        fence(Ordering::SeqCst);
         let mut done = self.done();
         if done < current {
             // Ends the last period that all CPUs have passed. After an `expedite_start`, that may
@@ -286,7 +280,7 @@ impl GracePeriods {
         // SeqCst fence: the period has begun before the caller checks for idle CPUs or sends IPIs.
         // Pairs with the fence of `target`, and with the fence that follows the store of
         // `idle_exit`.
-        fence(Fence::Expedite);
+        fence(Ordering::SeqCst);
     }
 
     /// Ends `wanted` and all earlier periods. One atomic instruction.

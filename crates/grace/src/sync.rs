@@ -3,11 +3,11 @@
 #[cfg(all(not(loom), feature = "quiescent"))]
 pub(crate) use core::sync::atomic::AtomicPtr;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(all(loom, feature = "quiescent"))]
 pub(crate) use loom::sync::atomic::AtomicPtr;
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Lets another CPU or thread go on.
 #[cold]
@@ -18,50 +18,6 @@ pub(crate) fn relax() {
     std::thread::yield_now();
     #[cfg(all(not(loom), not(feature = "std")))]
     core::hint::spin_loop();
-}
-
-/// The fences of `period`, named by their function. A model can leave one out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[doc(hidden)]
-#[cfg_attr(not(loom), expect(unreachable_pub, reason = "models choose one"))]
-pub enum Fence {
-    Target,
-    Begin,
-    Advance,
-    Expedite,
-}
-
-/// A sequentially consistent fence.
-#[cfg(not(loom))]
-#[inline(always)]
-pub(crate) fn fence(_: Fence) {
-    core::sync::atomic::fence(Ordering::SeqCst);
-}
-
-#[cfg(loom)]
-pub(crate) fn fence(which: Fence) {
-    if LEFT_OUT.get() != Some(which) {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-    }
-}
-
-#[cfg(loom)]
-std::thread_local! {
-    static LEFT_OUT: core::cell::Cell<Option<Fence>> = const { core::cell::Cell::new(None) };
-}
-
-/// Runs `f` with one fence of `period` left out. A model and its mutant run on one host thread.
-#[cfg(loom)]
-#[doc(hidden)]
-pub fn without<T>(which: Fence, f: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Fence>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            LEFT_OUT.set(self.0);
-        }
-    }
-    let _restore = Restore(LEFT_OUT.replace(Some(which)));
-    f()
 }
 
 /// Defines a `new` that is `const`, except under loom, whose atomics have no `const` constructor.

@@ -1,17 +1,13 @@
 //! Numbered grace periods under loom, as TLBs use them. A page is unmapped and reused while another
-//! CPU translates: with a CPU that ticks, a CPU that was idle, and a broadcast during an unmap. The
-//! mutants do one step wrong or leave it out.
+//! CPU translates: with a CPU that ticks, a CPU that was idle, and a broadcast during an unmap.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --test period_loom`
 #![cfg(loom)]
 
-mod mutants;
-
-use grace::period::{CpuGracePeriods, Fence, GracePeriods, without};
+use grace::period::{CpuGracePeriods, GracePeriods};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use mutants::caught;
 // Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
@@ -73,29 +69,11 @@ struct Cpu {
     flushed: u64,
 }
 
-/// The order of the steps of a tick.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum TickOrder {
-    Right,
-    EndsBeforeFlush,
-    BeginsAfterFlush,
-}
-
-/// When a CPU that was idle flushes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum IdleExit {
-    Always,
-    IfBegunMeanwhile,
-    Never,
-    IfBegunBeforeFence,
-    IfDone,
-}
-
 impl Cpu {
     fn start(machine: &Arc<Machine>) -> Cpu {
         let mut cpu = Cpu { machine: machine.clone(), cached: false, flushed: 0 };
         cpu.passed().idle_exit();
-        cpu.tick(TickOrder::Right);
+        cpu.tick();
         cpu
     }
 
@@ -118,51 +96,28 @@ impl Cpu {
         }
     }
 
-    fn tick(&mut self, tick: TickOrder) {
-        let machine = self.machine.clone();
-        if tick == TickOrder::BeginsAfterFlush {
-            self.cached = false;
-            self.touch();
-        }
-        let begun = machine.periods.begin();
-        let period = begun.period();
-        match tick {
-            TickOrder::Right => {
-                self.touch();
-                self.cached = false;
-                self.flushed = period;
-                self.touch();
-                machine.periods.end(self.passed(), begun);
-            }
-            TickOrder::EndsBeforeFlush => {
-                machine.periods.end(self.passed(), begun);
-                self.touch();
-                self.cached = false;
-            }
-            TickOrder::BeginsAfterFlush => machine.periods.end(self.passed(), begun),
-        }
+    fn tick(&mut self) {
+        let begun = self.machine.periods.begin();
+        self.touch();
+        self.cached = false;
+        self.flushed = begun.period();
+        self.touch();
+        self.machine.periods.end(self.passed(), begun);
     }
 
-    /// Becomes idle, and active again.
-    fn idle(&mut self, back: IdleExit) {
+    /// Becomes idle, and active again. It flushes if it `always` does, or if a period has begun
+    /// meanwhile.
+    fn idle(&mut self, always: bool) {
         let machine = self.machine.clone();
         self.passed().idle_enter();
         self.fill();
-        if back == IdleExit::IfBegunMeanwhile {
+        if !always {
             let cached = &mut self.cached;
             return machine.periods.rejoin(&machine.passed[1], self.flushed, || *cached = false);
         }
         self.passed().idle_exit();
         let begun = machine.periods.begin();
-        let flush = match back {
-            IdleExit::Always => true,
-            IdleExit::IfBegunMeanwhile | IdleExit::Never => false,
-            IdleExit::IfBegunBeforeFence => begun.period() > self.flushed,
-            IdleExit::IfDone => machine.periods.done() > self.flushed,
-        };
-        if flush {
-            self.cached = false;
-        }
+        self.cached = false;
         machine.periods.end(self.passed(), begun);
     }
 
@@ -202,7 +157,7 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
     let machine = cpu.machine.clone();
     if !reused {
         let ended = (0..3).any(|_| {
-            cpu.tick(TickOrder::Right);
+            cpu.tick();
             machine.advance(target)
         });
         assert!(ended);
@@ -214,8 +169,8 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
 
 /// One CPU unmaps while the other ticks. With `asks`, the ticking CPU also waits for a period of
 /// its own, and so may begin the period of the first.
-fn ticks(tick: TickOrder, asks: bool) {
-    model((tick, asks), None, move || {
+fn ticks(asks: bool) {
+    model(("ticks", asks), None, move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
         let thread = thread::spawn(move || {
@@ -223,8 +178,8 @@ fn ticks(tick: TickOrder, asks: bool) {
             if asks {
                 cpu.machine.advance(cpu.machine.periods.target());
             }
-            cpu.tick(tick);
-            cpu.tick(tick);
+            cpu.tick();
+            cpu.tick();
             cpu.touch();
             cpu
         });
@@ -235,13 +190,13 @@ fn ticks(tick: TickOrder, asks: bool) {
 }
 
 /// One CPU unmaps, and waits for the period or expedites it. The other is idle meanwhile.
-fn idles(back: IdleExit, expedites: bool) {
-    model((back, expedites), None, move || {
+fn idles(always: bool, expedites: bool) {
+    model(("idles", always, expedites), None, move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
         let thread = thread::spawn(move || {
             cpu.touch();
-            cpu.idle(back);
+            cpu.idle(always);
             cpu.touch();
             cpu
         });
@@ -261,25 +216,17 @@ fn idles(back: IdleExit, expedites: bool) {
     });
 }
 
-/// When the broadcaster begins the period.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum ExpediteOrder {
-    BeforeBroadcast,
-    AfterBroadcast,
-    Never,
-}
-
 /// One CPU unmaps while a third broadcasts. The second CPU answers, and may tick before.
-fn broadcasts(expedite: ExpediteOrder, ticks: bool) {
+fn broadcasts(ticks: bool) {
     // With a tick there are millions of interleavings. All of them pass, in minutes.
-    model((expedite, ticks), ticks.then_some(4), move || {
+    model(("broadcasts", ticks), ticks.then_some(4), move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
         let thread = thread::spawn(move || {
             cpu.touch();
             cpu.answer();
             if ticks {
-                cpu.tick(TickOrder::Right);
+                cpu.tick();
             }
             cpu.touch();
             cpu.answer();
@@ -289,9 +236,7 @@ fn broadcasts(expedite: ExpediteOrder, ticks: bool) {
         let other = machine.clone();
         let broadcaster = thread::spawn(move || {
             let target = other.periods.target();
-            if expedite == ExpediteOrder::BeforeBroadcast {
-                other.periods.expedite_start(target);
-            }
+            other.periods.expedite_start(target);
             let passed = ticks && other.passed[1].has_passed(target);
             if !passed {
                 // Release: pairs with the Acquire in `Cpu::answer`.
@@ -299,9 +244,6 @@ fn broadcasts(expedite: ExpediteOrder, ticks: bool) {
             }
             // Acquire: pairs with the Release in `Cpu::answer`.
             if passed || other.answer.load(Ordering::Acquire) == 1 {
-                if expedite == ExpediteOrder::AfterBroadcast {
-                    other.periods.expedite_start(target);
-                }
                 other.periods.expedite_end(target);
                 return target;
             }
@@ -333,7 +275,7 @@ fn an_end_that_another_has_seen() {
                 // A translation from before the unmap.
                 cpu.cached = true;
                 cpu.touch();
-                cpu.tick(TickOrder::Right);
+                cpu.tick();
                 cpu.touch();
             }),
         ];
@@ -349,42 +291,17 @@ fn an_end_that_another_has_seen() {
 
 #[test]
 fn a_cpu_that_ticks() {
-    ticks(TickOrder::Right, false);
-    ticks(TickOrder::Right, true);
+    [false, true].into_iter().for_each(ticks);
 }
 
 #[test]
 fn a_cpu_that_was_idle() {
     for expedites in [false, true] {
-        idles(IdleExit::Always, expedites);
-        idles(IdleExit::IfBegunMeanwhile, expedites);
+        [false, true].into_iter().for_each(|always| idles(always, expedites));
     }
 }
 
 #[test]
 fn a_broadcast_beside_an_unmap() {
-    [false, true].into_iter().for_each(|ticks| broadcasts(ExpediteOrder::BeforeBroadcast, ticks));
-}
-
-#[test]
-fn wrong_orders_are_caught() {
-    caught(|| ticks(TickOrder::EndsBeforeFlush, false));
-    caught(|| ticks(TickOrder::BeginsAfterFlush, false));
-    for expedites in [false, true] {
-        caught(|| idles(IdleExit::Never, expedites));
-        caught(|| idles(IdleExit::IfBegunBeforeFence, expedites));
-        caught(|| idles(IdleExit::IfDone, expedites));
-    }
-    caught(|| broadcasts(ExpediteOrder::AfterBroadcast, false));
-    caught(|| broadcasts(ExpediteOrder::Never, false));
-}
-
-#[test]
-fn fences_left_out_are_caught() {
-    caught(|| without(Fence::Begin, || ticks(TickOrder::Right, false)));
-    caught(|| without(Fence::Begin, || idles(IdleExit::IfBegunMeanwhile, true)));
-    caught(|| without(Fence::Target, || ticks(TickOrder::Right, true)));
-    caught(|| without(Fence::Advance, || idles(IdleExit::IfBegunMeanwhile, false)));
-    caught(|| without(Fence::Expedite, || idles(IdleExit::IfBegunMeanwhile, true)));
-    caught(|| without(Fence::Expedite, || broadcasts(ExpediteOrder::BeforeBroadcast, false)));
+    [false, true].into_iter().for_each(broadcasts);
 }

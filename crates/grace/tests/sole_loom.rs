@@ -1,20 +1,17 @@
 //! The protocol of `Sole` under loom: a writer that changes a node in place if it is alone, and
-//! copies it if not, while a reader runs on another CPU. The mutants leave out a step.
+//! copies it if not, while a reader runs on another CPU.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
 //! sole_loom`
 #![cfg(loom)]
 
-#[path = "mutants/host.rs"]
 mod host;
-mod mutants;
 
 use grace::Reclaim;
 use grace::sole::{Sole, Tries};
 use host::Cpus;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use mutants::caught;
 use std::ptr::NonNull;
 // Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
@@ -35,44 +32,23 @@ unsafe impl Sync for State {}
 // SAFETY: as above.
 unsafe impl Send for State {}
 
-/// What a model leaves out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Without {
-    Nothing,
-    /// The reader does not say that it reads.
-    Read,
-    /// The writer does not ask whether it is alone.
-    Write,
-    /// The reader goes on after its guard.
-    Guard,
-}
-
 /// An access: the node that is current, at its value.
-fn look(state: &State, without: Without) {
+fn look(state: &State) {
     let guard = Grace::pin();
-    if without != Without::Read {
-        state.sole.read(&guard);
-    }
+    state.sole.read(&guard);
     // Acquire: pairs with the Release of a copy.
     let now = state.current.load(Ordering::Acquire);
-    if without == Without::Guard {
-        drop(guard);
-        assert!(Grace::quiescent_state());
-        // SAFETY: loom checks that no write is concurrent.
-        state.nodes[now].with(|node| assert_ne!(unsafe { *node }, 0));
-        return;
-    }
-    // SAFETY: as above.
+    // SAFETY: loom checks that no write is concurrent.
     state.nodes[now].with(|node| assert_ne!(unsafe { *node }, 0));
 }
 
 /// A write: in place if this CPU is alone, or else into the next node. Returns whether in place.
-fn write(state: &State, value: u32, without: Without) -> bool {
+fn write(state: &State, value: u32) -> bool {
     let guard = Grace::pin();
     let alone = state.sole.write(&guard, &state.tries);
+    let in_place = alone.is_some();
     // Relaxed: only this thread writes it.
     let now = state.current.load(Ordering::Relaxed);
-    let in_place = alone.is_some() || without == Without::Write;
     let node = if in_place { now } else { now + 1 };
     // SAFETY: loom checks that no access is concurrent.
     state.nodes[node].with_mut(|node| unsafe { *node = value });
@@ -97,7 +73,7 @@ fn pass() {
 
 /// The CPU 0 writes twice, and CPU 1 looks twice. If `shared`, both have used the structure before,
 /// and the writer tries to be alone again.
-fn model(shared: bool, without: Without) {
+fn model(shared: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(4);
     let counts = [0; 2].map(|_| std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0)));
@@ -112,49 +88,41 @@ fn model(shared: bool, without: Without) {
             nodes: [0; 3].map(|_| UnsafeCell::new(1)),
         });
         if shared {
-            (0..2).for_each(|cpu| state.cpus.on(cpu, || look(&state, Without::Nothing)));
+            (0..2).for_each(|cpu| state.cpus.on(cpu, || look(&state)));
         }
         state.cpus.on(0, || assert!(Grace::quiescent_state()));
         let other = state.clone();
         let reader = loom::thread::spawn(move || {
             other.cpus.on(1, || {
                 assert!(Grace::quiescent_state());
-                look(&other, without);
+                look(&other);
                 assert!(Grace::quiescent_state());
-                look(&other, without);
+                look(&other);
                 assert!(Grace::idle_enter());
             });
         });
         state.cpus.on(0, || {
-            let first = write(&state, 2, without);
-            assert!(!(shared && first) || without == Without::Write);
+            let first = write(&state, 2);
+            assert!(!(shared && first));
             if shared {
                 (0..2).for_each(|_| pass());
             }
-            let alone = write(&state, 3, without);
+            let alone = write(&state, 3);
             in_place.fetch_add(alone.into(), std::sync::atomic::Ordering::Relaxed);
         });
         reader.join().unwrap();
     });
     let [runs, in_place] = counts.map(|count| count.load(std::sync::atomic::Ordering::Relaxed));
-    println!("shared {shared}, {without:?}: {runs} interleavings, {in_place} in place");
+    println!("shared {shared}: {runs} interleavings, {in_place} in place");
     assert!(in_place > 0 && in_place < runs, "both cases are modelled");
 }
 
 #[test]
 fn a_writer_that_is_alone_until_a_reader_comes() {
-    model(false, Without::Nothing);
+    model(false);
 }
 
 #[test]
 fn a_writer_that_is_alone_again() {
-    model(true, Without::Nothing);
-}
-
-#[test]
-fn mutants_are_caught() {
-    caught(|| model(false, Without::Read));
-    caught(|| model(true, Without::Read));
-    caught(|| model(false, Without::Write));
-    caught(|| model(true, Without::Guard));
+    model(true);
 }

@@ -21,7 +21,7 @@
 //! Cost: two loads for each entry of each table, a store for each table, and one flush. No
 //! allocation.
 
-use crate::cursor::Error;
+use crate::error::Error;
 use crate::format::{Decoded, Flags, Format, Geometry, entry, is_grouped, start_at};
 use crate::lock::LOCKED;
 use crate::shared::Paging;

@@ -9,6 +9,23 @@
 //! next user needs it.
 //!
 //! # Where things are
+//! A line uses only those below it. One exception: where tables or a flush end, the cursor leaves
+//! tables that forks share.
+//! ```text
+//! gup     cursor     adopt   idle        lock-free pins; changes; boot tables; idle CPUs
+//!   |       |   \
+//!   |    pending, gather                 flushes to be done, and the tables to free after them
+//!   |       |
+//!   +--- tables <-> reclaim              one address space; memory when there is none
+//!           |
+//!        shared: quick, swap, tags       what all spaces of a machine share
+//!           |
+//!   lock, walk, block                    of one table; the lock-free reader; of frames
+//!           |
+//!        format, error                   entries, by architecture
+//!
+//! tlb_grace                              alone: the grace periods of TLBs
+//! ```
 //! | module | contents |
 //! |---|---|
 //! | `format` | entries, by architecture: [`Format`], [`X86_64`], [`Riscv`], [`Aarch64`], the second stages [`Ept`], [`Npt`] and [`Aarch64Stage2`]; [`Attrs`] |
@@ -90,6 +107,7 @@ pub mod block;
 #[path = "../tests/common/mod.rs"]
 mod common;
 mod cursor;
+mod error;
 mod fallible_alloc;
 mod format;
 mod gather;
@@ -111,9 +129,8 @@ mod tlb_grace;
 mod walk;
 
 pub use adopt::{AdoptError, EntryFault};
-pub use cursor::{
-    EntryChange, Error, Failed, Leaf, Logging, Relocation, Reserve, Supply, SweepChange,
-};
+pub use cursor::{EntryChange, Failed, Leaf, Logging, Relocation, Reserve, Supply, SweepChange};
+pub use error::Error;
 pub use format::{
     Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
     Aarch64Stage2, Attrs, Cache, Decoded, Encrypted, Ept, Ept4, Ept5, Extended, Flags, Format,

@@ -17,7 +17,7 @@
 //!
 //! Cost: one locked instruction and one store, on the cache line of the frame's state.
 
-use crate::cursor::Error;
+use crate::error::Error;
 use crate::format::{Format, Geometry};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;

@@ -31,7 +31,7 @@
 //! fail with [`Error::Frames`] when nothing else is left. The tables of a
 //! [`DeferredFlush`](crate::DeferredFlush) count there, too.
 
-use crate::cursor::Error;
+use crate::error::Error;
 use crate::format::Format;
 use crate::shared::Paging;
 use crate::tables::PageTables;

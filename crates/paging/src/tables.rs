@@ -11,7 +11,7 @@
 
 mod end;
 
-use crate::cursor::Error;
+use crate::error::Error;
 use crate::format::{Format, entry};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::shared::{Paging, upper_half};

@@ -7,7 +7,6 @@ use common::*;
 use machine::*;
 use paging::*;
 use sim::{Config, Grace, Sim};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 type Tables = PageTables<Sim, Aarch64, Grace>;
@@ -92,9 +91,9 @@ fn of_sixteen_bits() {
         }
         assert_eq!(largest, u16::MAX);
         lent.into_iter().for_each(|frame| release(&sim, frame));
-        ManuallyDrop::new(base)
+        Leaked::new(base)
     });
-    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(base)));
+    sim.on_cpu(0, || drop(Leaked::into_inner(base)));
     assert_eq!(sim.stats().ipis_sent, 0);
 }
 

@@ -303,11 +303,11 @@ fn one_flush_for_a_split() {
 /// waits or begins again, and finds the page.
 fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
     let (sim, paging) = machine::<F>(4);
-    let (tables, block) = sim.on_cpu(0, || {
-        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+    let tables: Leaked<Tables<F>> = leaked_user(&sim, &paging);
+    let block = sim.on_cpu(0, || {
         let block = block(&sim, F::LARGE.order());
         tables.map_own(whole::<F>(), block, RW).unwrap();
-        (tables, block)
+        block
     });
     let done = AtomicBool::new(false);
     let used =
@@ -335,19 +335,14 @@ fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
         }
     }) as Program;
     let programs = vec![splitter, used.storer(0, seed), used.looker(5), unmapper];
-    if let Err(failure) = seeded(&sim, seed, programs) {
-        // No CPU is left on which they could be dropped.
-        std::mem::forget(tables);
-        return Err(failure);
-    }
+    seeded(&sim, seed, programs)?;
     sim.on_cpu(0, || {
         let found = tables.walk(&Grace::pin()).pages(whole::<F>()).count();
         assert!(found >= F::ENTRIES - 1, "{found} pages are left");
         tables.unmap_own(whole::<F>(), |_| ()).unwrap().flush();
-        drop(tables);
         release(&sim, block);
     });
-    Ok(all_given_back(&sim, &paging)?)
+    end(&sim, &paging, tables)
 }
 
 #[test]

@@ -9,7 +9,6 @@ use grace::Reclaim;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, seeded};
-use std::mem::ManuallyDrop;
 
 /// A large page lies here, in the kernel's half and in a program's.
 const LOWER: u64 = 0x80_4000_0000;
@@ -156,7 +155,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: CutCall) -> Resul
         CutCall::Lazily => Space::<Grace>::kernel(&shared).unwrap(),
         _ => Space::<Grace>::user(&shared, Asid(1), None).unwrap(),
     });
-    let space = ManuallyDrop::new(space);
+    let space = Leaked::new(space);
     let (base, attrs) = match call {
         CutCall::Lazily => (UPPER, Attrs::KERNEL_RW),
         _ => (LOWER, Attrs::USER_RW),
@@ -245,9 +244,8 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: CutCall) -> Resul
     seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(grower)])?;
     sim.on_cpu(0, || {
         space.unmap_own(second, |_| ()).unwrap().flush();
-        drop(ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -263,8 +261,7 @@ fn a_page_that_becomes_large_is_not_cut() {
 /// Two CPUs split the same page at once: one of them finds it split.
 fn split_by_two(seed: u64, size: PageSize) -> Result<(), Failure> {
     let (sim, shared) = machine(2);
-    let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
-    let space = ManuallyDrop::new(space);
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let large = pages(LOWER, size.frames());
     sim.on_cpu(0, || space.map_own(large, device(1), Attrs::USER_RW).unwrap());
     let program = |cpu: u64| {
@@ -287,9 +284,8 @@ fn split_by_two(seed: u64, size: PageSize) -> Result<(), Failure> {
         let mut left = 0;
         space.unmap_own(large, |page| left += page.size.frames()).unwrap().flush();
         assert_eq!(left, size.frames() - 2);
-        drop(ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]

@@ -6,7 +6,6 @@ use common::*;
 use machine::*;
 use paging::X86_64L4;
 use sim::{Config, Grace};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A dropped deferred flush is performed on all CPUs, also when its tables are gone. So is one that
@@ -79,8 +78,7 @@ fn a_flush_left_to_the_caller_keeps_no_table() {
 fn a_waiting_chain_keeps_its_paging() {
     let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 96, ..Config::default() });
     let (one, two) = (pages(0x5000, 1), pages(0x4000_0000, 1));
-    let space =
-        sim.on_cpu(0, || ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     assert_eq!(Arc::strong_count(&shared), 2);
     for (cpu, references) in [(0, 3), (1, 4)] {
         sim.on_cpu(cpu, || {
@@ -92,7 +90,7 @@ fn a_waiting_chain_keeps_its_paging() {
     }
     // No other owner is left.
     let waiting = Arc::downgrade(&shared);
-    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
+    sim.on_cpu(0, || drop(Leaked::into_inner(space)));
     drop(shared);
     let shared = waiting.upgrade().expect("tables wait for it");
     all_given_back(&sim, &shared).unwrap();

@@ -268,9 +268,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
         };
         sim.on_tick(tick).unwrap();
     }
-    let space = sim.on_cpu(0, || {
-        std::mem::ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap())
-    });
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let quick = shared.quick();
     let hoard = |list: u8| {
         let take = || {
@@ -323,9 +321,8 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
         let rest = sim.allocated();
         let rest = rest.into_iter().filter(|block| block.owner == Owner::Raw);
         rest.for_each(|block| release(&sim, block.frame));
-        drop(std::mem::ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -358,9 +355,7 @@ fn pages_on_our_other_list_are_found() {
 /// until the end.
 fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, frames: 8, ..Config::default() });
-    let space = sim.on_cpu(0, || {
-        std::mem::ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap())
-    });
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let (inside, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (one, other) = (pages(0x5000, 1), pages(1 << 40, 1));
     let needs = || {
@@ -412,9 +407,8 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 0);
-        drop(std::mem::ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]

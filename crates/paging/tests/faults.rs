@@ -10,9 +10,6 @@ use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Leaked<T> = std::mem::ManuallyDrop<T>;
-
 const SEEDS: u64 = 300;
 /// The last pages of a table, and of the one above, so that borders are near.
 const AT: u64 = 0x3fff_f000;
@@ -78,8 +75,7 @@ fn hole(sim: &Sim, space: &Space, record: &Record, range: VirtRange) {
 /// again. Tables come and go.
 fn faults(config: Config, seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space =
-        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
     let activate = || {
         space.activate_own();
@@ -104,9 +100,8 @@ fn faults(config: Config, seed: u64) -> Result<(), Failure> {
         assert!(sim.settle());
         assert_eq!(tables(&sim), 1, "empty tables stay");
         sim.check_upper_flushed(space.root(), space.space(), range);
-        drop(Leaked::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -125,12 +120,7 @@ fn a_page_is_replaced_beside_a_fork() {
     let read = Attrs { flags: Attrs::USER_RW.flags - Flags::WRITE, ..Attrs::USER_RW };
     let (space, old, new) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let [old, new] = [1_u64, 2].map(|value| {
-            let frame = block(&sim, 0);
-            // SAFETY: the frame is ours, and longer than a word.
-            unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(value) };
-            frame
-        });
+        let [old, new] = [1, 2].map(|value| numbered_page(&sim, value));
         space.map_own(pages(AT, 1), old, read).unwrap();
         (Leaked::new(space), old, new)
     });
@@ -173,7 +163,6 @@ fn a_page_is_replaced_beside_a_fork() {
         space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         [old, new].into_iter().for_each(|frame| release(&sim, frame));
         assert!(sim.settle());
-        drop(Leaked::into_inner(space));
     });
-    all_given_back(&sim, &shared).unwrap();
+    end(&sim, &shared, space).unwrap();
 }

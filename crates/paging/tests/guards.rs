@@ -13,7 +13,6 @@ use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Program, Stale, seeded};
 use std::cell::RefCell;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// Frees a retired piece as soon as the last guard is dropped that was held when it was retired.
@@ -103,9 +102,7 @@ fn both_unmap(seed: u64) -> Result<(), Failure> {
     GUARD_LOG.take();
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let (sim, shared) = machine_of::<X86_64L4>(Config { frames: 96, checks, ..Config::default() });
-    // A failed run leaks it: there is no CPU on which it could be dropped.
-    let space = sim.on_cpu(0, || Space::<Prompt>::user(&shared, Asid(1), None).unwrap());
-    let space = ManuallyDrop::new(space);
+    let space: Leaked<Space<Prompt>> = leaked_user(&sim, &shared);
     let unmap = |range: VirtRange| {
         let mut gone = Vec::new();
         space.unmap_own(range, |page| gone.push(page.frame)).unwrap().flush();
@@ -129,9 +126,8 @@ fn both_unmap(seed: u64) -> Result<(), Failure> {
         assert_eq!(tables(&sim), 1, "empty tables stay");
         // One of `shared`, one of the space: chains have come back on either CPU.
         assert_eq!(std::sync::Arc::strong_count(&shared), 2);
-        drop(ManuallyDrop::into_inner(space));
     });
-    Ok(all_given_back(&sim, &shared)?)
+    end(&sim, &shared, space)
 }
 
 #[test]

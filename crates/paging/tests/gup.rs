@@ -7,38 +7,25 @@ use common::*;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const AT: u64 = 0x4000_0000;
 
-fn machine() -> (Sim, Shared, ManuallyDrop<Space>) {
+fn machine() -> (Sim, Shared, Leaked<Space>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let config = Config { cpus: 2, frames: 1024 + 64, tick: Some(23), checks, ..Config::default() };
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
-    (sim, shared, ManuallyDrop::new(space))
-}
-
-fn finish(sim: &Sim, shared: &Shared, space: ManuallyDrop<Space>) -> Result<(), Failure> {
-    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
-    Ok(all_given_back(sim, shared)?)
-}
-
-/// A word in a frame that tells its owner.
-fn tag(sim: &Sim, frame: Frame) -> &AtomicU64 {
-    // SAFETY: the tests access this word atomically only.
-    unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
+    let space = leaked_user(&sim, &shared);
+    (sim, shared, space)
 }
 
 const OURS: u64 = 1;
-const THEIRS: u64 = 2;
-const FROZEN: u64 = 3;
+const FROZEN: u64 = 2;
 
 fn tag_all(sim: &Sim, first: Frame, order: u8, value: u64) {
     // The first few are enough: no more are pinned.
     for number in 0..(1u64 << order).min(4) {
-        tag(sim, first.checked_add(number).unwrap()).store(value, Relaxed);
+        word_of(sim, first.checked_add(number).unwrap()).store(value, Relaxed);
     }
 }
 
@@ -49,37 +36,11 @@ fn pin_some(sim: &Sim, space: &Space, count: usize, call: PinCall) {
         let Some(pins) = call.pin(space, virt(AT), &mut into[..count]) else { continue };
         for frame in pins.frames() {
             for _ in 0..2 {
-                assert_eq!(tag(sim, *frame).load(Relaxed), OURS);
+                assert_eq!(word_of(sim, *frame).load(Relaxed), OURS);
                 sim.step(SharedAccess::Other);
             }
         }
     }
-}
-
-/// A page of this order is unmapped, and its frames get another owner, repeatedly.
-fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
-    let (sim, shared, space) = machine();
-    let range = pages(AT, 1 << order);
-    let owner = || {
-        for _ in 0..3 {
-            let first = block(&sim, order);
-            tag_all(&sim, first, order, OURS);
-            space.map_own(range, first, Attrs::USER_RW).unwrap();
-            (0..20).for_each(|_| sim.step(SharedAccess::Other));
-            space.unmap_own(range, |_| ()).unwrap().flush();
-            release(&sim, first);
-            let Ok(other) = sim.alloc(order, Place::Local) else { continue };
-            if other == first {
-                // It was the last reference, so there is no pin.
-                tag_all(&sim, other, order, THEIRS);
-            }
-            (0..40).for_each(|_| sim.step(SharedAccess::Other));
-            release(&sim, other);
-        }
-    };
-    let pinner = || pin_some(&sim, &space, 3, PinCall::Fast);
-    seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
-    finish(&sim, &shared, space)
 }
 
 /// A page of this order becomes read-only, and then does not change unless it is pinned, as before
@@ -111,14 +72,7 @@ fn frozen(seed: u64, order: u8, call: PinCall) -> Result<(), Failure> {
         space.unmap_own(range, |_| ()).unwrap().flush();
         release(&sim, first);
     });
-    finish(&sim, &shared, space)
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no coroutines")]
-fn pages_that_are_unmapped_are_not_pinned() {
-    right(1000, |seed| unmapped(seed, 0));
-    right(1000, |seed| unmapped(seed, 9));
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -160,7 +114,7 @@ fn split(seed: u64) -> Result<(), Failure> {
         space.unmap_own(range, |_| ()).unwrap().flush();
         release(&sim, large);
     });
-    finish(&sim, &shared, space)
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -224,8 +178,7 @@ fn neighbours_change_frames(
         ..Config::default()
     };
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
-    let space = ManuallyDrop::new(space);
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let len = 1 << order;
     let range = pages(AT, 2 * len);
     // The pieces that are pinned: the first, the second, and the last two.
@@ -235,7 +188,7 @@ fn neighbours_change_frames(
         for (first, number) in frames.into_iter().zip(0..) {
             for piece in pieces() {
                 let frame = first.checked_add(piece).unwrap();
-                tag(&sim, frame).store(place(number, piece), Relaxed);
+                word_of(&sim, frame).store(place(number, piece), Relaxed);
             }
             space.map_own(page(number), first, Attrs::USER_RW).unwrap();
         }
@@ -286,7 +239,7 @@ fn neighbours_change_frames(
             for (frame, (number, piece)) in pins.frames().iter().zip(follows) {
                 let right = |why: &str| {
                     if number < 2 && pieces().any(|used| used == piece) {
-                        let found = tag(&sim, *frame).load(Relaxed);
+                        let found = word_of(&sim, *frame).load(Relaxed);
                         assert_eq!(found, place(number, piece), "{why}");
                     }
                 };
@@ -302,7 +255,7 @@ fn neighbours_change_frames(
         space.unmap_own(all, |_| ()).unwrap().flush();
         frames.iter().chain([&third]).for_each(|frame| release(&sim, *frame));
     });
-    finish(&sim, &shared, space)
+    end(&sim, &shared, space)
 }
 
 #[test]
@@ -365,7 +318,7 @@ fn blocks_change_length(seed: u64) -> Result<(), Failure> {
     };
     seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(pinner)])?;
     sim.on_cpu(0, || release(&sim, rest));
-    finish(&sim, &shared, space)
+    end(&sim, &shared, space)
 }
 
 #[test]

@@ -7,7 +7,6 @@ use common::*;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Program, Sim, Stale, seeded};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +17,7 @@ struct World {
     sim: Sim,
     shared: Shared,
     kernel: Arc<Space>,
-    space: ManuallyDrop<Space>,
+    space: Leaked<Space>,
 }
 
 impl World {
@@ -28,7 +27,7 @@ impl World {
             let kernel = Arc::new(Space::kernel(&shared).unwrap());
             let space = Space::user(&shared, tag, Some(Arc::clone(&kernel))).unwrap();
             space.map_own(pages(AT, 1), numbered_page(&sim, 1), Attrs::USER_RO).unwrap();
-            (kernel, ManuallyDrop::new(space))
+            (kernel, Leaked::new(space))
         });
         World { sim, shared, kernel, space }
     }
@@ -66,7 +65,7 @@ impl World {
     fn end(self) -> Result<(), Failure> {
         self.sim.on_cpu(0, || self.remove());
         let World { sim, shared, kernel, space } = self;
-        sim.on_cpu(0, || drop((ManuallyDrop::into_inner(space), kernel)));
+        sim.on_cpu(0, || drop((Leaked::into_inner(space), kernel)));
         Ok(all_given_back(&sim, &shared)?)
     }
 }
@@ -164,7 +163,7 @@ fn an_idle_cpu_has_not_entered() {
 fn come_and_go(seed: u64, tag: Tag) -> Result<(), Failure> {
     let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
     let config = Config { cpus: 3, tags: 16, checks, speculation: 300, ..Config::default() };
-    let world = ManuallyDrop::new(World::new(config, tag));
+    let world = Leaked::new(World::new(config, tag));
     let (begun, ended) = (AtomicU64::new(1), AtomicU64::new(1));
     let comes = |cpu: u64| {
         let (world, begun, ended) = (&world, &begun, &ended);
@@ -205,7 +204,7 @@ fn come_and_go(seed: u64, tag: Tag) -> Result<(), Failure> {
         }
     };
     seeded(&world.sim, seed, vec![comes(1), comes(2), Box::new(replaces)])?;
-    ManuallyDrop::into_inner(world).end()
+    Leaked::into_inner(world).end()
 }
 
 #[test]

@@ -9,9 +9,6 @@ use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Want, seeded};
 
-/// Leaked by a failed run: there is no CPU on which it could be dropped.
-type Leaked<T> = std::mem::ManuallyDrop<T>;
-
 const SEEDS: u64 = 300;
 /// The last pages of a table, and of the one above, so that borders are near.
 const AT: u64 = 0x3fff_e000;
@@ -56,17 +53,15 @@ fn finish(sim: &Sim, shared: &Shared, space: Leaked<Space>) -> Result<(), Failur
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         sim.check_flushed(space.root(), space.space(), all);
         sim.check_upper_flushed(space.root(), space.space(), all);
-        drop(Leaked::into_inner(space));
     });
-    Ok(all_given_back(sim, shared)?)
+    end(sim, shared, space)
 }
 
 /// Each CPU maps, uses and unmaps its own pages, next to those of the other; tables come and go. A
 /// third CPU reads.
 fn neighbours(config: Config, seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine_of::<X86_64L4>(config);
-    let space =
-        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     let owner = |cpu: u64| {
         let (sim, space) = (&sim, &space);
         Box::new(move || {
@@ -281,8 +276,7 @@ fn deferred_flushes_are_done_later() {
 fn joined_deferred_flushes_are_all_done() {
     let (sim, shared) =
         machine_of::<X86_64L4>(Config { cpus: 2, frames: 4096, ..Config::default() });
-    let space =
-        sim.on_cpu(0, || Leaked::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    let space: Leaked<Space> = leaked_user(&sim, &shared);
     // A large page, a small one, and one that is alone in its tables.
     let kinds = [pages(0x20_0000, 512), pages(0x80_5000, 1), pages(0x7f_ffff_e000, 1)];
     // These keep the tables of the first two alive.

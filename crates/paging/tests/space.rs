@@ -6,7 +6,6 @@ use common::*;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, seeded};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 const TOP: u64 = 0xffff_8000_0000_0000;
@@ -51,8 +50,7 @@ fn tags_that_no_program_can_have() {
 fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
     let (sim, shared) =
         machine_of::<X86_64L4>(Config { cpus: 2, frames: 64, tags, ..Config::default() });
-    let spaces =
-        sim.on_cpu(0, || asids.map(|asid| ManuallyDrop::new(user(&shared, asid).unwrap())));
+    let spaces = sim.on_cpu(0, || asids.map(|asid| Leaked::new(user(&shared, asid).unwrap())));
     let range = pages(0x5000, 1);
     let flushes = std::sync::atomic::AtomicU64::new(0);
     let program = || {
@@ -81,7 +79,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
         }
     };
     seeded(&sim, 0, vec![Box::new(program) as Program])?;
-    sim.on_cpu(0, || spaces.map(|space| drop(ManuallyDrop::into_inner(space))));
+    sim.on_cpu(0, || spaces.map(|space| drop(Leaked::into_inner(space))));
     all_given_back(&sim, &shared)?;
     Ok(flushes.into_inner())
 }
@@ -242,7 +240,7 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
         Config { checks: Checks { constructed: false, ..Checks::ALL }, ..Config::default() };
     let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 3, frames: 64, ..config });
     let kernel = sim.on_cpu(0, || Arc::new(Space::<Grace>::kernel(&shared).unwrap()));
-    let kernel = ManuallyDrop::new(kernel);
+    let kernel = Leaked::new(kernel);
     let made = std::sync::Mutex::new(Vec::new());
     let maker = |asid| {
         let (shared, kernel, made) = (&shared, &kernel, &made);
@@ -279,7 +277,7 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
                 .collect();
             assert_eq!(found, grown);
         }
-        drop((made, ManuallyDrop::into_inner(kernel)));
+        drop((made, Leaked::into_inner(kernel)));
     });
     Ok(all_given_back(&sim, &shared)?)
 }

@@ -6,7 +6,6 @@ use common::*;
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const AT: u64 = 0x5000;
@@ -69,9 +68,9 @@ fn more_spaces_than_tags() {
         assert_eq!((sim.stats() - before).flushes, 1);
         assert_eq!(number(&sim), None);
         spaces[10..19].iter().for_each(|space| remove(&sim, space));
-        ManuallyDrop::new(spaces)
+        Leaked::new(spaces)
     });
-    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(spaces)));
+    sim.on_cpu(0, || drop(Leaked::into_inner(spaces)));
     assert_eq!(sim.stats().ipis_sent, 0);
     all_given_back(&sim, &shared).unwrap();
 }
@@ -97,7 +96,7 @@ fn a_steady_state_flushes_nothing() {
         let before = sim.stats();
         drop(spaces);
         assert_eq!((sim.stats() - before).flushes, 0, "a space with a tag ends without a flush");
-        ManuallyDrop::new(other)
+        Leaked::new(other)
     });
 }
 
@@ -125,7 +124,7 @@ fn fixed_tags_are_not_handed_out() {
         assert_eq!(number(&sim), None);
         spaces.iter().for_each(|space| remove(&sim, space));
         drop((first, spaces));
-        ManuallyDrop::new(again)
+        Leaked::new(again)
     });
 }
 
@@ -149,7 +148,7 @@ fn too_few_tags() {
             }
             spaces.iter().for_each(|space| remove(&sim, space));
             drop(fixed);
-            ManuallyDrop::new(spaces)
+            Leaked::new(spaces)
         });
     }
     let (sim, shared) = machine(1, 3);
@@ -206,7 +205,7 @@ fn a_deferred_flush_waits_while_the_tag_changes() {
             release(&sim, gone.unwrap());
             assert_eq!(number(&sim), None);
             others.iter().for_each(|space| remove(&sim, space));
-            ManuallyDrop::new(spaces)
+            Leaked::new(spaces)
         });
     }
 }
@@ -221,7 +220,7 @@ fn turns(seed: u64) -> Result<(), Failure> {
         Config { cpus: 3, frames: 512, tags: 7, checks, speculation: 300, ..Config::default() };
     let (sim, shared) = machine_of::<X86_64L4>(config);
     let spaces: Vec<_> = sim.on_cpu(0, || {
-        (0..SPACES as u64).map(|of| ManuallyDrop::new(numbered(&sim, &shared, of).0)).collect()
+        (0..SPACES as u64).map(|of| Leaked::new(numbered(&sim, &shared, of).0)).collect()
     });
     let busy: Vec<_> = spaces.iter().map(|_| AtomicBool::new(false)).collect();
     let program = |cpu: u64| {
@@ -283,7 +282,7 @@ fn turns(seed: u64) -> Result<(), Failure> {
     assert!(shared.tag_generations() > 0);
     sim.on_cpu(0, || {
         for space in spaces {
-            let space = ManuallyDrop::into_inner(space);
+            let space = Leaked::into_inner(space);
             remove(&sim, &space);
             drop(space);
         }
@@ -301,8 +300,8 @@ fn spaces_take_turns_on_three_cpus() {
 /// active space still reach it.
 fn active_throughout(seed: u64) -> Result<(), Failure> {
     let (sim, shared) = machine(2, 6);
-    let spaces: Vec<_> = sim
-        .on_cpu(0, || (0..7).map(|of| ManuallyDrop::new(numbered(&sim, &shared, of).0)).collect());
+    let spaces: Vec<_> =
+        sim.on_cpu(0, || (0..7).map(|of| Leaked::new(numbered(&sim, &shared, of).0)).collect());
     let (ready, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let stays = || {
         activate(&spaces[0]);
@@ -331,7 +330,7 @@ fn active_throughout(seed: u64) -> Result<(), Failure> {
     seeded(&sim, seed, vec![Box::new(stays) as Program, Box::new(goes)])?;
     sim.on_cpu(0, || {
         spaces[1..].iter().for_each(|space| remove(&sim, space));
-        spaces.into_iter().for_each(|space| drop(ManuallyDrop::into_inner(space)));
+        spaces.into_iter().for_each(|space| drop(Leaked::into_inner(space)));
     });
     Ok(all_given_back(&sim, &shared)?)
 }

@@ -1,9 +1,10 @@
 //! Creation of an area, and its claim by the caller that unmaps it.
 
+use crate::PAGE;
 use crate::area::{Area, AreaRecord, AreaState, Guard, Ours, Record};
 use crate::error::Error;
 use crate::request::Request;
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use crate::zone::{Span, Zone};
 use core::ops::RangeInclusive;
 use grace::Concurrent;

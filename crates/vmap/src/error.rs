@@ -1,6 +1,6 @@
 //! The errors of calls on virtual areas.
 
-use crate::space::PAGE;
+use crate::PAGE;
 use core::fmt;
 use core::panic::Location;
 use machine::{Frame, FrameError, PhysAddr, VirtAddr, VirtRange};

@@ -14,8 +14,9 @@
 //! Each number of each zone is its value at some moment during the call. With concurrent writers
 //! these moments differ.
 
+use crate::PAGE;
 use crate::area::{Area, AreaState, Made};
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::panic::Location;

@@ -14,6 +14,20 @@
 //! serves tens of thousands of unmappings.
 //!
 //! # Modules
+//! A line uses only those below it.
+//! ```text
+//! malloc, realloc, map, ram, reserve     the calls
+//!    |
+//! create, request, release, info, read   areas come, go and are looked at
+//!    |
+//! space, tables                          all zones; the rollback of page tables
+//!    |
+//! zone                                   free, used and waiting addresses
+//!    |
+//! area, block          check             one area; runs of pages; may a caller ask for this?
+//!    |
+//! error
+//! ```
 //! | module | contents |
 //! |---|---|
 //! | [`paging`] | TLB grace periods: [`TlbGrace`] |
@@ -135,6 +149,9 @@ pub use info::{AreaInfo, VmallocInfo};
 pub use paging::{TlbGrace, TlbGraceStats};
 pub use request::{Allocation, Contents, Request};
 pub use space::{Options, Vmap};
+
+/// The bytes of a page.
+const PAGE: u64 = machine::PageSize::Size4K.bytes();
 
 #[cfg(all(test, loom))]
 mod loom_tests;

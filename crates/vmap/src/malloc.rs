@@ -12,10 +12,11 @@
 //! A small request takes its frames, and gives them back if there are not enough. It is not
 //! compared, because the comparison loads a line per CPU.
 
+use crate::PAGE;
 use crate::area::{AreaRecord, AreaState, Made, Ours};
 use crate::error::Error;
 use crate::request::{Allocation, Contents, Request};
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;

@@ -1,11 +1,12 @@
 //! `vmap` and `vunmap`, and mappings of physical ranges.
 
+use crate::PAGE;
 use crate::area::{AreaRecord, AreaState, Made};
 use crate::check;
 use crate::create::SMALL;
 use crate::error::Error;
 use crate::request::Request;
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange};

@@ -1,12 +1,13 @@
 //! `vm_map_ram` and `vm_unmap_ram`: small, short-lived mappings.
 
+use crate::PAGE;
 use crate::area::{Area, AreaRecord, AreaState, Guard, Made, Ours, Record};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
 use crate::create::SMALL;
 use crate::error::{Culprit, Error};
 use crate::request::Request;
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;

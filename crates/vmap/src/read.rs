@@ -10,7 +10,8 @@
 //! Words are copied one at a time by atomic accesses, so concurrent users of the memory neither see
 //! nor cause torn words.
 
-use crate::space::{PAGE, Vmap};
+use crate::PAGE;
+use crate::space::Vmap;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use grace::Concurrent;

@@ -4,11 +4,12 @@
 //! the same frames there, adds new frames behind them, and then unmaps the old area. No byte is
 //! copied. If any step fails, the old area is unchanged.
 
+use crate::PAGE;
 use crate::area::{Area, AreaRecord, AreaState, Made, Ours, Record};
 use crate::error::Error;
 use crate::malloc::{is_vmalloc, rest_of};
 use crate::request::{Allocation, Contents, Request};
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;

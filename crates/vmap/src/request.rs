@@ -3,10 +3,11 @@
 //!
 //! Cost of the demands: one branch each where they are not used.
 
+use crate::PAGE;
 use crate::area::Guard;
 use crate::check;
 use crate::error::Error;
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PhysRange, Place, VirtAddr};

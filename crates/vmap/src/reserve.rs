@@ -4,11 +4,12 @@
 //! is in use like any other: no area gets its addresses, and no page-table page that covers them is
 //! pruned.
 
+use crate::PAGE;
 use crate::area::{AreaRecord, AreaState, Made};
 use crate::create::SMALL;
 use crate::error::Error;
 use crate::request::Request;
-use crate::space::{PAGE, Vmap};
+use crate::space::Vmap;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};

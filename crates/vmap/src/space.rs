@@ -1,5 +1,6 @@
 //! [`Vmap`]: one range of the kernel's addresses from which areas are made.
 
+use crate::PAGE;
 use crate::TlbGrace;
 use crate::area::{Guard, List};
 use crate::block::{BYTES, Blocks, Orphans};
@@ -14,8 +15,6 @@ use core::sync::atomic::AtomicU64;
 use grace::Concurrent;
 use machine::{CpuLocal, Machine, PageSize, PerCpu, VirtAddr, VirtRange};
 use paging::{Attrs, Format, Geometry, PageTables};
-
-pub(crate) const PAGE: u64 = PageSize::Size4K.bytes();
 
 /// Settings of a [`Vmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -62,7 +62,7 @@
 mod breaks;
 mod collapse;
 mod entry;
-mod error;
+mod failed;
 mod frame_check;
 mod group;
 mod leaf;
@@ -87,7 +87,7 @@ mod tests;
 mod unmap;
 
 pub use entry::EntryChange;
-pub use error::{Error, Failed};
+pub use failed::Failed;
 pub use leaf::Leaf;
 pub use log::Logging;
 pub use map::Supply;
@@ -103,6 +103,7 @@ use range::Locking;
 use spare::{Spare, TableSource};
 use table::{LockedTable, TablePages};
 
+use crate::error::Error;
 use crate::format::{Decoded, Format, Geometry, span_at};
 use crate::lock::Locked;
 use crate::pending::PendingFlush;

@@ -5,7 +5,6 @@ mod pages;
 use crate::common::*;
 use crate::{Attrs, Flags, GupError, Pins};
 use alloc::sync::Arc;
-use core::mem::ManuallyDrop;
 use machine::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, explore, seeded};
 use std::boxed::Box;
@@ -13,24 +12,12 @@ use std::{vec, vec::Vec};
 
 const AT: u64 = 0x3fff_e000;
 
-fn machine(cpus: usize, frames: u64) -> (Sim, Shared, ManuallyDrop<Space>) {
+fn machine(cpus: usize, frames: u64) -> (Sim, Shared, Leaked<Space>) {
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let config = Config { cpus, frames, tick: Some(23), checks, ..Config::default() };
     let (sim, paging) = machine_of(config);
-    let space = sim.on_cpu(0, || Space::user(&paging, Asid(1), None).unwrap());
-    // A failed run leaks it: there is no CPU on which it could be dropped.
-    (sim, paging, ManuallyDrop::new(space))
-}
-
-fn finish(sim: &Sim, paging: &Shared, space: ManuallyDrop<Space>) -> Result<(), Failure> {
-    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
-    Ok(all_given_back(sim, paging)?)
-}
-
-fn tag(sim: &Sim, frame: Frame) -> &core::sync::atomic::AtomicU64 {
-    let word = sim.frame_ptr(frame).unwrap().cast();
-    // SAFETY: the tests access this word atomically only.
-    unsafe { word.as_ref() }
+    let space = leaked_user(&sim, &paging);
+    (sim, paging, space)
 }
 
 const RELAXED: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
@@ -43,7 +30,7 @@ fn beside_unmaps(seed: u64) -> Result<(), Failure> {
     let owner = || {
         for round in 0..4 {
             let frame = block(&sim, 0);
-            tag(&sim, frame).store(1, RELAXED);
+            word_of(&sim, frame).store(1, RELAXED);
             let range = pages(AT + (round << 12), 1);
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
             (0..30).for_each(|_| sim.step(SharedAccess::Other));
@@ -52,7 +39,7 @@ fn beside_unmaps(seed: u64) -> Result<(), Failure> {
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
                 // It was the last reference, so there is no pin.
-                tag(&sim, other).store(2, RELAXED);
+                word_of(&sim, other).store(2, RELAXED);
             }
             (0..100).for_each(|_| sim.step(SharedAccess::Other));
             release(&sim, other);
@@ -66,9 +53,13 @@ fn beside_unmaps(seed: u64) -> Result<(), Failure> {
             match space.get_user_pages_fast(start, true, &mut frames, |_, _| false) {
                 Ok(pins) => {
                     for frame in pins.frames() {
-                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
+                        assert_eq!(word_of(&sim, *frame).load(RELAXED), 1, "another owner's frame");
                         sim.step(SharedAccess::Other);
-                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
+                        assert_eq!(
+                            word_of(&sim, *frame).load(RELAXED),
+                            1,
+                            "the frame changed hands"
+                        );
                         assert!(sim.info(*frame).unwrap().pins() != 0);
                     }
                 }
@@ -77,7 +68,7 @@ fn beside_unmaps(seed: u64) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner), Box::new(pinner)])?;
-    finish(&sim, &paging, space)
+    end(&sim, &paging, space)
 }
 
 /// As [`beside_unmaps`], with as many mapped pages as one call pins. Each page in turn is unmapped,
@@ -87,7 +78,7 @@ fn many_beside_unmaps(seed: u64, mapped: bool) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
     let map = |page: u64| {
         let frame = block(&sim, 0);
-        tag(&sim, frame).store(1, RELAXED);
+        word_of(&sim, frame).store(1, RELAXED);
         space.map_own(pages(AT + (page << 12), 1), frame, Attrs::USER_RW).unwrap();
         frame
     };
@@ -100,7 +91,7 @@ fn many_beside_unmaps(seed: u64, mapped: bool) -> Result<(), Failure> {
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
                 // It was the last reference, so there is no pin.
-                tag(&sim, other).store(2, RELAXED);
+                word_of(&sim, other).store(2, RELAXED);
             }
             (0..60).for_each(|_| sim.step(SharedAccess::Other));
             release(&sim, other);
@@ -115,9 +106,9 @@ fn many_beside_unmaps(seed: u64, mapped: bool) -> Result<(), Failure> {
                 false => space.get_user_pages_fast(virt(AT), true, &mut into, |_, _| false),
             };
             for frame in pins.iter().flat_map(Pins::frames) {
-                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
+                assert_eq!(word_of(&sim, *frame).load(RELAXED), 1, "another owner's frame");
                 sim.step(SharedAccess::Other);
-                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
+                assert_eq!(word_of(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
             }
         }
     };
@@ -126,7 +117,7 @@ fn many_beside_unmaps(seed: u64, mapped: bool) -> Result<(), Failure> {
         space.unmap_own(pages(AT, PAGES), |_| ()).unwrap().flush();
         frames.iter().for_each(|frame| release(&sim, *frame));
     });
-    finish(&sim, &paging, space)
+    end(&sim, &paging, space)
 }
 
 #[test]
@@ -163,12 +154,12 @@ fn pieces_beside_frees(seed: u64) -> Result<(), Failure> {
         }
     };
     seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
-    finish(&sim, &paging, space)
+    end(&sim, &paging, space)
 }
 
 #[test]
 fn pins_of_pieces_are_of_their_block() {
-    right(if cfg!(debug_assertions) { 200 } else { 2000 }, pieces_beside_frees);
+    right(if cfg!(debug_assertions) { 200 } else { 6000 }, pieces_beside_frees);
 }
 
 /// Pins in interrupts that hit the CPU while it holds the lock of the same table. With `fallback`,
@@ -179,7 +170,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     let done = Arc::new(core::sync::atomic::AtomicBool::new(false));
     let mapper = || {
         let frame = block(&sim, 0);
-        tag(&sim, frame).store(1, RELAXED);
+        word_of(&sim, frame).store(1, RELAXED);
         for _ in 0..8 {
             space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
             space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
@@ -198,7 +189,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
                     true => space.get_user_pages_fast(virt(AT), true, &mut into, |_, _| false),
                 };
                 match pins {
-                    Ok(pins) => assert_eq!(tag(&sim, pins.frames()[0]).load(RELAXED), 1),
+                    Ok(pins) => assert_eq!(word_of(&sim, pins.frames()[0]).load(RELAXED), 1),
                     Err(error) => assert_eq!(error, GupError::Hole(virt(AT))),
                 }
             });
@@ -210,7 +201,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     // An interrupt that is still pending holds a handle.
     sim.on_cpu(0, || sim.step(SharedAccess::Other));
     let space = Arc::into_inner(space);
-    finish(&sim, &paging, space.unwrap_or_else(|| panic!("an interrupt was not taken")))
+    end(&sim, &paging, space.unwrap_or_else(|| panic!("an interrupt was not taken")))
 }
 
 #[test]
@@ -269,7 +260,7 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
             release(&sim, frame);
         }
     });
-    finish(&sim, &paging, space)
+    end(&sim, &paging, space)
 }
 
 #[test]

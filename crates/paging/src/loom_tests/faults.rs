@@ -19,17 +19,6 @@ use std::vec::Vec;
 const OLD: u64 = 1;
 const HOLE: u64 = 2;
 
-/// When the fault looks at the record for the last time.
-#[derive(Clone, Copy, PartialEq)]
-enum RecordLook {
-    /// In `decide`, with the lock of the table held.
-    WithLock,
-    /// Before it takes the lock.
-    Early,
-    /// Only before it begins.
-    Once,
-}
-
 /// The tables when a run begins.
 #[derive(Clone, Copy, PartialEq)]
 enum Begin {
@@ -50,54 +39,42 @@ struct Range {
 }
 
 impl Range {
+    fn is_current(&self) -> bool {
+        self.record.load(Acquire) == OLD
+    }
+
     /// Maps `frame` if the record is still the one that the fault saw.
-    fn fault(&self, look: RecordLook, frame: Frame) {
-        if self.record.load(Acquire) != OLD {
+    fn fault(&self, frame: Frame) {
+        if !self.is_current() {
             return;
         }
-        let early = look != RecordLook::Early || self.record.load(Acquire) == OLD;
-        let done = self.space.change(AT, |found| {
-            let current = match look {
-                RecordLook::WithLock => self.record.load(Acquire) == OLD,
-                RecordLook::Early => early,
-                RecordLook::Once => true,
-            };
-            match found {
-                None if current => EntryChange::Set(frame, Attrs::USER_RW),
-                _ => EntryChange::Keep,
-            }
+        let done = self.space.change(AT, |found| match found {
+            None if self.is_current() => EntryChange::Set(frame, Attrs::USER_RW),
+            _ => EntryChange::Keep,
         });
         assert!(done);
     }
 
     /// As [`fault`](Self::fault), if a walk finds a table, which is then locked without another
     /// walk.
-    fn fault_if_linked(&self, look: RecordLook, frame: Frame) {
+    fn fault_if_linked(&self, frame: Frame) {
         let guard = ModelGrace::pin();
         let found = self.space.walk(&guard).look(AT);
-        if self.record.load(Acquire) != OLD || !found.has_table() {
+        if !self.is_current() || !found.has_table() {
             return;
         }
-        let early = look != RecordLook::Early || self.record.load(Acquire) == OLD;
         // SAFETY: the model owns its spaces and frames. The flush follows.
         let done = unsafe {
-            self.space.with_found(&guard, &found, |page| {
-                let current = match look {
-                    RecordLook::WithLock => self.record.load(Acquire) == OLD,
-                    RecordLook::Early => early,
-                    RecordLook::Once => true,
-                };
-                match page {
-                    None if current => (EntryChange::Set(frame, Attrs::USER_RW), ()),
-                    _ => (EntryChange::Keep, ()),
-                }
+            self.space.with_found(&guard, &found, |page| match page {
+                None if self.is_current() => (EntryChange::Set(frame, Attrs::USER_RW), ()),
+                _ => (EntryChange::Keep, ()),
             })
         };
         done.unwrap().1.flush();
     }
 
     /// Maps another page of the table: links it.
-    fn link(&self, _: RecordLook, frame: Frame) {
+    fn link(&self, frame: Frame) {
         let done = self.space.change(NEXT, |_| EntryChange::Set(frame, Attrs::USER_RW));
         assert!(done);
     }
@@ -109,13 +86,12 @@ impl Range {
     }
 }
 
-type Fault = fn(&Range, RecordLook, Frame);
+type Fault = fn(&Range, Frame);
 
 /// Asserts that no page is left after some threads ran concurrently with a call.
 fn beside_a_sweep(
     name: &'static str,
     begin: Begin,
-    look: RecordLook,
     threads: &'static [Fault],
     preemptions: Option<usize>,
 ) {
@@ -129,7 +105,7 @@ fn beside_a_sweep(
         }
         let each = |(run, cpu): (&Fault, usize)| {
             let (range, run, frame) = (range.clone(), *run, world.frame());
-            machine.spawn(cpu, move || run(&range, look, frame))
+            machine.spawn(cpu, move || run(&range, frame))
         };
         let threads: Vec<_> = threads.iter().zip(1..).map(each).collect();
         range.call(if begin == Begin::Dying { 2 } else { 1 });
@@ -144,54 +120,30 @@ fn beside_a_sweep(
 
 #[test]
 fn a_fault_in_a_table_that_is_there() {
-    beside_a_sweep("fault, table", Begin::Table, RecordLook::WithLock, &[Range::fault], None);
+    beside_a_sweep("fault, table", Begin::Table, &[Range::fault], None);
 }
 
 #[test]
 fn a_fault_in_a_table_that_was_found() {
     let fault: &[Fault] = &[Range::fault_if_linked];
-    beside_a_sweep("fault, found table", Begin::Table, RecordLook::WithLock, fault, None);
+    beside_a_sweep("fault, found table", Begin::Table, fault, None);
 }
 
 #[test]
 fn a_fault_that_links_a_table() {
-    beside_a_sweep("fault, no table", Begin::Empty, RecordLook::WithLock, &[Range::fault], Some(3));
+    beside_a_sweep("fault, no table", Begin::Empty, &[Range::fault], Some(3));
 }
 
 #[test]
 fn a_fault_in_a_table_that_dies() {
-    beside_a_sweep(
-        "fault, dying table",
-        Begin::Dying,
-        RecordLook::WithLock,
-        &[Range::fault],
-        Some(3),
-    );
+    beside_a_sweep("fault, dying table", Begin::Dying, &[Range::fault], Some(3));
     let fault: &[Fault] = &[Range::fault_if_linked];
-    beside_a_sweep("fault, dying found table", Begin::Dying, RecordLook::WithLock, fault, Some(3));
+    beside_a_sweep("fault, dying found table", Begin::Dying, fault, Some(3));
 }
 
 /// One fault links the table. Another finds it, and is the first to take its lock.
 #[test]
 fn two_faults_in_a_new_table() {
     let faults: &[Fault] = &[Range::link, Range::fault_if_linked];
-    beside_a_sweep("two faults, no table", Begin::Upper, RecordLook::WithLock, faults, Some(1));
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_fault_without_a_second_look_is_caught() {
-    beside_a_sweep("", Begin::Table, RecordLook::Once, &[Range::fault], None);
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_look_before_the_lock_is_caught() {
-    beside_a_sweep("", Begin::Table, RecordLook::Early, &[Range::fault], None);
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_look_before_the_table_is_linked_is_caught() {
-    beside_a_sweep("", Begin::Empty, RecordLook::Early, &[Range::fault], None);
+    beside_a_sweep("two faults, no table", Begin::Upper, faults, Some(1));
 }

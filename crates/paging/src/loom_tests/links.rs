@@ -1,7 +1,7 @@
 //! Tables that are linked and unlinked while others map in them.
 
 use super::world::{AT, LEVELS, NEXT, Space, World, pages};
-use crate::cursor::Error;
+use crate::error::Error;
 use crate::format::Attrs;
 use machine::{Frame, VirtAddr};
 use sim::model;

@@ -14,7 +14,9 @@ use grace::Concurrent;
 use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 #[allow(unused_imports, reason = "the unit tests have no prelude of `std`")]
 use std::{boxed::Box, vec::Vec};
 
@@ -116,6 +118,33 @@ pub(crate) fn all_given_back<F: Format>(
         });
     }
     sim.check_leaks()
+}
+
+/// A failed run leaks it: there is no CPU on which it could be dropped.
+pub(crate) type Leaked<T> = ManuallyDrop<T>;
+
+/// The tables of a program, for a run that may fail.
+pub(crate) fn leaked_user<F: Format, G: Concurrent>(
+    sim: &Sim,
+    paging: &Arc<Paging<Sim, F>>,
+) -> Leaked<PageTables<Sim, F, G>> {
+    sim.on_cpu(0, || Leaked::new(PageTables::user(paging, Asid(1), None).unwrap()))
+}
+
+/// Ends a run that has not failed, whose only tables these are.
+pub(crate) fn end<F: Format, G: Concurrent>(
+    sim: &Sim,
+    paging: &Arc<Paging<Sim, F>>,
+    tables: Leaked<PageTables<Sim, F, G>>,
+) -> Result<(), Failure> {
+    sim.on_cpu(0, || drop(Leaked::into_inner(tables)));
+    Ok(all_given_back(sim, paging)?)
+}
+
+/// The first word of a frame, which the tests access atomically only.
+pub(crate) fn word_of(sim: &Sim, frame: Frame) -> &AtomicU64 {
+    // SAFETY: as above.
+    unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
 }
 
 /// The number of tables.

@@ -14,11 +14,11 @@ fn beside_a_part<F: OnSim>(seed: u64) -> Result<(), Failure> {
     let (frames, speculation) = ((2 << order) + 1024, [0, 200][seed as usize % 2]);
     let config = Config { cpus: 4, frames, checks, speculation, ..Config::default() };
     let (sim, paging) = machine_of::<F>(config);
-    let (tables, first) = sim.on_cpu(0, || {
-        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+    let tables: Leaked<Tables<F>> = leaked_user(&sim, &paging);
+    let first = sim.on_cpu(0, || {
         let first = block(&sim, order);
         tables.map_own(part::<F>(0, n), first, HOT).unwrap();
-        (tables, first)
+        first
     });
     let done = AtomicBool::new(false);
     let start = at::<F>(0);
@@ -50,21 +50,16 @@ fn beside_a_part<F: OnSim>(seed: u64) -> Result<(), Failure> {
         assert_eq!(tables_.walk(&Grace::pin()).get(last.start()), None);
     }) as Program;
     let programs = vec![parter, used.storer(4, seed), used.looker(5), unmapper];
-    if let Err(failure) = seeded(&sim, seed, programs) {
-        // No CPU is left on which they could be dropped.
-        std::mem::forget(tables);
-        return Err(failure);
-    }
+    seeded(&sim, seed, programs)?;
     sim.check_flushed(tables.root(), tables.space(), part::<F>(0, n));
     assert_eq!(groups_of(&sim, &tables), []);
     sim.on_cpu(0, || {
         let found = tables.walk(&Grace::pin()).pages(part::<F>(0, n)).count() as u64;
         assert_eq!(found, n - 2 - u64::from(seed % 3 != 1));
         tables.unmap_own(part::<F>(0, n), |_| ()).unwrap().flush();
-        drop(tables);
         release(&sim, first);
     });
-    Ok(all_given_back(&sim, &paging)?)
+    end(&sim, &paging, tables)
 }
 
 #[test]
@@ -83,11 +78,8 @@ fn beside_a_failure<F: OnSim>(seed: u64) -> Result<(), Failure> {
     // Frames beyond the machine's memory.
     let (page, others) = (Frame::new(1 << 24).unwrap(), Frame::new(1 << 25).unwrap());
     let there = 1 + seed % (n - 1);
-    let tables = sim.on_cpu(0, || {
-        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
-        tables.map_own(part::<F>(there, 1), page, HOT).unwrap();
-        tables
-    });
+    let tables: Leaked<Tables<F>> = leaked_user(&sim, &paging);
+    sim.on_cpu(0, || tables.map_own(part::<F>(there, 1), page, HOT).unwrap());
     let (sim_, tables_, done) = (&sim, &tables, &AtomicBool::new(false));
     let mapper = Box::new(move || {
         for _ in 0..4 {
@@ -106,15 +98,9 @@ fn beside_a_failure<F: OnSim>(seed: u64) -> Result<(), Failure> {
             assert_eq!(into.map(Frame::containing), Ok(page));
         }
     }) as Program;
-    if let Err(failure) = seeded(&sim, seed, vec![mapper, user]) {
-        std::mem::forget(tables);
-        return Err(failure);
-    }
-    sim.on_cpu(0, || {
-        tables.unmap_own(part::<F>(0, n), |_| ()).unwrap().flush();
-        drop(tables);
-    });
-    Ok(all_given_back(&sim, &paging)?)
+    seeded(&sim, seed, vec![mapper, user])?;
+    sim.on_cpu(0, || tables.unmap_own(part::<F>(0, n), |_| ()).unwrap().flush());
+    end(&sim, &paging, tables)
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct Objects {
 }
 
 struct Known {
-    object: mm::SharedPaging<dyn Object<Sim>>,
+    object: mm::Shared<dyn Object<Sim>>,
     /// Whether its pages begin with a word, and not with zeros.
     is_file: bool,
     /// Whether its kind, and so how its maps are placed, is not known: execve has mapped it.
@@ -163,7 +163,7 @@ fn make(
     paging: &SharedPaging,
     file: &File,
     size: u64,
-) -> Result<(mm::SharedPaging<dyn Object<Sim>>, bool), ObjectError> {
+) -> Result<(mm::Shared<dyn Object<Sim>>, bool), ObjectError> {
     let desc = file.description();
     let segment = file.segment_size();
     match desc.kind {

@@ -10,10 +10,10 @@
 //! each free range that is long enough, with the zone's lock held.
 
 use super::{BATCH, Held, Zone, refused};
+use crate::PAGE;
 use crate::TlbGrace;
 use crate::area::{AreaState, Guard, Ours, Record};
 use crate::error::Error;
-use crate::space::PAGE;
 use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};

@@ -40,7 +40,7 @@ fn pins_keep_pages() {
         space.unmap_own(pages(0x40_0000, 1), |_| ()).unwrap().flush();
         release(&sim, small);
     });
-    finish(&sim, &paging, space).unwrap();
+    end(&sim, &paging, space).unwrap();
 }
 
 /// The pieces of a split large mapping are pinned at their block, or at their own frames after the
@@ -80,7 +80,7 @@ fn pieces_of_blocks() {
         space.unmap_own(range, |_| ()).unwrap().flush();
         (0..512).for_each(|i| release(&sim, frame(i)));
     });
-    finish(&sim, &paging, space).unwrap();
+    end(&sim, &paging, space).unwrap();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn ranges_that_are_not_a_programs() {
         space.unmap_own(pages(0x1000, 2), |_| ()).unwrap().flush();
         release(&sim, frame);
     });
-    finish(&sim, &paging, space).unwrap();
+    end(&sim, &paging, space).unwrap();
 }
 
 /// The machine reports a page that is freed, not released, while it is pinned.

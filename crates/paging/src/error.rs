@@ -1,10 +1,8 @@
 //! Errors of changes of page tables.
 
-use crate::format::{Format, FormatError};
-use crate::pending::PendingFlush;
+use crate::format::FormatError;
 use core::fmt;
-use grace::Concurrent;
-use machine::{Asid, Frame, FrameError, Machine, Owner, PageSize, VirtAddr};
+use machine::{Asid, Frame, FrameError, Owner, PageSize, VirtAddr};
 
 /// The reason why page tables cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,40 +149,5 @@ impl From<FormatError> for Error {
 impl From<FrameError> for Error {
     fn from(error: FrameError) -> Error {
         Error::Frames(error)
-    }
-}
-
-/// A failed operation. The tables translate as before (I7), but a flush may be pending for mappings
-/// that existed in between; dropping this performs it.
-#[must_use = "stale translations remain until its pending flush is done"]
-pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
-    /// The cause.
-    pub error: Error,
-    /// The flush that is pending nevertheless.
-    pub pending: PendingFlush<'p, M, F, G>,
-}
-
-impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Failed<'_, M, F, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failed")
-            .field("error", &self.error)
-            .field("pending", &self.pending)
-            .finish()
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> fmt::Display for Failed<'_, M, F, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> core::error::Error for Failed<'_, M, F, G> {}
-
-/// The cause alone, so that `?` works in a function that returns [`Error`]. It performs the pending
-/// flush.
-impl<M: Machine, F: Format, G: Concurrent> From<Failed<'_, M, F, G>> for Error {
-    fn from(failed: Failed<'_, M, F, G>) -> Error {
-        failed.error
     }
 }
