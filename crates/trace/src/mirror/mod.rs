@@ -47,7 +47,6 @@ use calls::{CallContext, OurOutcome, perform};
 pub use change::SpaceChange;
 pub use file::File;
 use lifetimes::Lifetimes;
-pub(crate) use owners::Owner;
 use owners::Owners;
 use personality::Personalities;
 use rings::Rings;
