@@ -213,7 +213,8 @@ named! {
     /// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached", "ring"]);
     /// ```
     Doubt {
-        /// A thread first wrote to a VMA during another thread's call. The order of the two is unknown.
+        /// A thread first wrote to a VMA during another thread's call. The order of the two is
+        /// unknown.
         Touch "touch",
         /// Several calls were in flight at once, because one of them waited for another thread.
         Overlap "overlap",
@@ -221,8 +222,8 @@ named! {
         Files "files",
         /// The program ran before it was followed, so the history of its VMAs is not known.
         Attached "attached",
-        /// The program has an io_uring, through which it can advise memory without a system call of its
-        /// own (`IORING_OP_MADVISE`).
+        /// The program has an io_uring, through which it can advise memory without a system call of
+        /// its own (`IORING_OP_MADVISE`).
         Ring "ring",
     }
 }
