@@ -1,27 +1,8 @@
 //! The source of frames.
 
-use crate::{Accounts, Frame, FrameInfo, Owner};
+use crate::{Accounts, Frame, FrameInfo, NodeId, Owner, Place};
 use core::fmt;
 use core::sync::atomic::Ordering;
-
-/// A NUMA node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct NodeId(pub u8);
-
-/// The largest possible number of nodes.
-pub const MAX_NODES: usize = 8;
-
-/// The node on which a frame is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Place {
-    /// This CPU's node, or any other if that has no frame.
-    #[default]
-    Local,
-    /// This node, or any other if it has no frame.
-    Prefer(NodeId),
-    /// This node only.
-    Only(NodeId),
-}
 
 /// The reason why frames could not be allocated or freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -30,7 +30,6 @@
 //! allocates there with [`Place::Only`]. Other allocations take frames of it only when all other
 //! nodes have none.
 
-mod accounts;
 mod buddy;
 mod cache;
 mod error;
@@ -40,15 +39,16 @@ mod node;
 mod on;
 mod setup;
 
-pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
 pub use error::FramesError;
 #[cfg(loom)]
 pub use model::ModelFrames;
 pub use on::FramesOn;
 
-use crate::frame_source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::storage::{Slice, Storage};
-use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, PerCpu};
+use crate::{
+    Accounts, CpuId, Cpus, Frame, FrameError, FrameInfo, FrameRange, Irqs, MAX_NODES, NodeId,
+    PerCpu, Place,
+};
 use cache::{Cache, Stack};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};

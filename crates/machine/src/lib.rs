@@ -24,8 +24,8 @@
 //!
 //! Ready-made parts for hosts: [`PerCpu`] and [`CpuLocal`], per-CPU storage; [`Frames`], a frame
 //! source on a buddy allocator with per-CPU caches; [`Ranges`], an allocator of addresses for many
-//! CPUs; [`CrossCall`], calls on other CPUs by IPI, for
-//! TLB shootdowns; and [`Host`], which runs programs on all CPUs, for tests and experiments.
+//! CPUs; [`CrossCall`], calls on other CPUs by IPI, for TLB shootdowns; and [`Host`], which runs
+//! programs on all CPUs, for tests and experiments.
 //!
 //! # Where things are
 //!
@@ -35,11 +35,14 @@
 //!     host                              programs on all CPUs
 //!     cross_call, ranges                requests between CPUs; addresses for many CPUs
 //!       |
-//!       |   frames                      a frame source: `buddy` allocator, `node`s, `cache`s of
-//!       |     |                         CPUs, `accounts` of groups
+//!       |   frames                      a frame source: `buddy` allocator, `node`s, `cache`s
+//!       |     |
+//!       |   frame_source                the trait of sources
+//!       |     |
+//!       |   accounts                    the frames of groups of users
 //!       +-----+---- percpu, storage     per-CPU storage; tables before there is a heap
 //!       |     |
-//!       |   frame_source, frame_info    the trait of sources; references, pins, owner of a frame
+//!       |   frame_info, numa            references, pins, owner of a frame; nodes
 //!       |     |
 //!       |   word <---- memory           words of lockless walks; entries of page tables
 //!       |                |
@@ -72,6 +75,7 @@ extern crate alloc;
 #[cfg(any(test, doctest, loom))]
 extern crate std;
 
+mod accounts;
 mod addr;
 mod checker;
 mod cpu;
@@ -87,6 +91,7 @@ mod lock;
 mod loom_tests;
 mod memory;
 mod mutant;
+mod numa;
 mod page;
 #[cfg(test)]
 #[path = "../../trace/tests/common/patience.rs"]
@@ -108,23 +113,22 @@ mod word;
 #[cfg(loom)]
 pub mod word;
 
+pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
 pub use addr::{PhysAddr, VirtAddr};
 pub use checker::Checker;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use cross_call::CrossCall;
 pub use frame::Frame;
 pub use frame_info::{FrameInfo, Owner};
-pub use frame_source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
+pub use frame_source::{FrameError, FrameSource};
 #[cfg(loom)]
 pub use frames::ModelFrames;
-pub use frames::{
-    Account, Accounts, CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, FramesOn, MAX_ACCOUNTS,
-    MAX_ORDER,
-};
+pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, FramesOn, MAX_ORDER};
 pub use host::{Host, Program};
 pub use irq::{IrqOff, Irqs};
 pub use lock::lock;
 pub use memory::{ENTRIES, Entries, Entry, Memory};
+pub use numa::{MAX_NODES, NodeId, Place};
 pub use page::PageSize;
 pub use percpu::{CpuLocal, PerCpu};
 pub use ranges::{Ranges, RangesError};

@@ -21,7 +21,7 @@
 //!                    |
 //!                  record                the meaning of records
 //!
-//!     span, listing, abi                 whole pages; a line of maps; numbers of Linux
+//!     owner, span, listing, abi          owners of bytes; whole pages; a line of maps; numbers
 //! ```
 //!
 //! `live` and `mirror` list their own modules.
@@ -37,6 +37,7 @@ mod listing;
 pub mod live;
 pub mod mirror;
 pub mod observer;
+mod owner;
 #[cfg(all(test, feature = "stacks"))]
 #[path = "../tests/common/patience.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -4,6 +4,32 @@
 //! one by one; a file holds them as text. The mirror cannot tell the two sources apart, so a
 //! recorded run replays exactly as it ran.
 
+/// An enum whose variants have words in a trace.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$about])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($word),*].len()] = [$($name::$variant),*];
+
+            /// Its word in a trace.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+
+            /// The one with this word.
+            pub(crate) fn named(word: &str) -> Option<$name> {
+                $name::ALL.into_iter().find(|one| one.name() == word)
+            }
+        }
+    };
+}
+
 mod stack;
 
 use vma::VmFlags;
@@ -179,43 +205,30 @@ impl Record {
     }
 }
 
-/// The reason why the records of an address space may be wrong.
-///
-/// ```
-/// use trace::record::Doubt;
-/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached", "ring"]);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doubt {
-    /// A thread first wrote to a VMA during another thread's call. The order of the two is unknown.
-    Touch,
-    /// Several calls were in flight at once, because one of them waited for another thread.
-    Overlap,
-    /// Open files could not be told apart, because the tracer ran out of descriptors.
-    Files,
-    /// The program ran before it was followed, so the history of its VMAs is not known.
-    Attached,
-    /// The program has an io_uring, through which it can advise memory without a system call of its
-    /// own (`IORING_OP_MADVISE`).
-    Ring,
+named! {
+    /// The reason why the records of an address space may be wrong.
+    ///
+    /// ```
+    /// use trace::record::Doubt;
+    /// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached", "ring"]);
+    /// ```
+    Doubt {
+        /// A thread first wrote to a VMA during another thread's call. The order of the two is
+        /// unknown.
+        Touch "touch",
+        /// Several calls were in flight at once, because one of them waited for another thread.
+        Overlap "overlap",
+        /// Open files could not be told apart, because the tracer ran out of descriptors.
+        Files "files",
+        /// The program ran before it was followed, so the history of its VMAs is not known.
+        Attached "attached",
+        /// The program has an io_uring, through which it can advise memory without a system call of
+        /// its own (`IORING_OP_MADVISE`).
+        Ring "ring",
+    }
 }
 
 impl Doubt {
-    /// All of them.
-    pub const ALL: [Doubt; 5] =
-        [Doubt::Touch, Doubt::Overlap, Doubt::Files, Doubt::Attached, Doubt::Ring];
-
-    /// Its word in a trace.
-    pub fn name(self) -> &'static str {
-        match self {
-            Doubt::Touch => "touch",
-            Doubt::Overlap => "overlap",
-            Doubt::Files => "files",
-            Doubt::Attached => "attached",
-            Doubt::Ring => "ring",
-        }
-    }
-
     /// An explanation of a later difference, for the user.
     pub fn explain(self) -> &'static str {
         match self {
@@ -271,32 +284,33 @@ pub struct FileDesc {
     pub path: String,
 }
 
-/// The kind of a mapped file, as far as it affects its maps.
-///
-/// ```
-/// use trace::record::*;
-/// assert_ne!(FileKind::Regular, FileKind::RegularThp);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// Mapped by execve itself, and of unknown kind.
-    Exec,
-    /// A regular file.
-    Regular,
-    /// A regular file on a file system that aligns large maps to 2 MiB.
-    RegularThp,
-    /// tmpfs or memfd.
-    Shmem,
-    /// tmpfs or memfd that may use huge pages and aligns large maps to 2 MiB.
-    ShmemThp,
-    /// A device.
-    Device,
-    /// hugetlbfs.
-    Huge,
-    /// The file behind an anonymous MAP_SHARED map. The kernel chooses its inode.
-    ShmAnon,
-    /// SysV shared memory or an aio ring, which calls other than mmap create.
-    Adopted,
+named! {
+    /// The kind of a mapped file, as far as it affects its maps.
+    ///
+    /// ```
+    /// use trace::record::*;
+    /// assert_ne!(FileKind::Regular, FileKind::RegularThp);
+    /// ```
+    FileKind {
+        /// Mapped by execve itself, and of unknown kind.
+        Exec "exec",
+        /// A regular file.
+        Regular "reg",
+        /// A regular file on a file system that aligns large maps to 2 MiB.
+        RegularThp "reg-thp",
+        /// tmpfs or memfd.
+        Shmem "shmem",
+        /// tmpfs or memfd that may use huge pages and aligns large maps to 2 MiB.
+        ShmemThp "shmem-thp",
+        /// A device.
+        Device "dev",
+        /// hugetlbfs.
+        Huge "huge",
+        /// The file behind an anonymous MAP_SHARED map. The kernel chooses its inode.
+        ShmAnon "shmanon",
+        /// SysV shared memory or an aio ring, which calls other than mmap create.
+        Adopted "adopted",
+    }
 }
 
 /// A full description of a VMA.

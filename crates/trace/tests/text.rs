@@ -124,7 +124,7 @@ fn errors_say_where_and_what() {
         ("\n", "t:5: expected a record"),
         ("W 1\n", "t:5: expected a record: one of"),
         ("N 1 \n", "t:5: expected the new path"),
-        ("U 2 perhaps\n", "t:5: expected touch, overlap or files"),
+        ("U 2 perhaps\n", "t:5: expected touch, overlap, files, attached or ring"),
         ("#i 0 8:1 4 /x\n", "t:5: expected the number of a file with code, from 1"),
         ("#i 1 8 4 /x\n", "t:5: expected the device, major:minor"),
         ("#s 1 end 12\n", "t:5: expected root, cut or lost"),
@@ -222,18 +222,7 @@ fn every_kind_of_record_reads_back() {
         mmap_base: usize::MAX - 0xfff,
         exe: "/a b".into(),
     }];
-    let kinds = [
-        FileKind::Exec,
-        FileKind::Regular,
-        FileKind::RegularThp,
-        FileKind::ShmemThp,
-        FileKind::Shmem,
-        FileKind::Device,
-        FileKind::Huge,
-        FileKind::ShmAnon,
-        FileKind::Adopted,
-    ];
-    for (id, kind) in (1..).zip(kinds) {
+    for (id, kind) in (1..).zip(FileKind::ALL) {
         let path = "/dir/with spaces/\u{e9} (deleted)".into();
         let dev = (0xfe, 0x10);
         records.push(Record::File(FileDesc {

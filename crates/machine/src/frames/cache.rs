@@ -8,7 +8,7 @@
 //! CPU.
 
 use super::{CACHE_BATCH, CACHE_FRAMES};
-use crate::frame_source::NodeId;
+use crate::NodeId;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 

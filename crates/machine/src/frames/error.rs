@@ -3,8 +3,8 @@
 use crate::storage::NoMemory;
 use core::fmt;
 
-use crate::frame_source::{MAX_NODES, NodeId};
 use crate::{CpuId, Frame, FrameRange};
+use crate::{MAX_NODES, NodeId};
 
 /// The reason why a range of frames could not be added. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,7 @@
 //! [`Frames`] and its machine together: a whole [`FrameSource`].
 
-use super::{Accounts, Frames};
-use crate::frame_source::{FrameError, FrameSource, NodeId, Place};
-use crate::{Cpus, Frame, FrameInfo, Irqs};
+use super::Frames;
+use crate::{Accounts, Cpus, Frame, FrameError, FrameInfo, FrameSource, Irqs, NodeId, Place};
 
 /// A source and its machine; see [`Frames::on`].
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! The set-up of a source: memory for its tables, and the frames themselves, range by range.
 
-use super::accounts::Freed;
 use super::buddy::Buddy;
 use super::cache::Cache;
 use super::node::Node;
-use super::{Accounts, Frames, FramesError, NO_NODE};
-use crate::frame_source::{MAX_NODES, NodeId};
+use super::{Frames, FramesError, NO_NODE};
+use crate::accounts::Freed;
 use crate::storage::{NoMemory, Storage};
-use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, PerCpu};
+use crate::{Accounts, CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, MAX_NODES, NodeId, PerCpu};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;

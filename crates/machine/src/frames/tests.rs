@@ -1,8 +1,8 @@
 mod scripts;
 
 use super::*;
+use crate::FrameSource;
 use crate::Owner;
-use crate::frame_source::FrameSource;
 use crate::testing::Host;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;

@@ -125,7 +125,7 @@ pub(super) fn with_accessed_dirty(entry: u64, dirty: bool) -> u64 {
     if dirty && entry & DBM != 0 { entry & !AP2 } else { entry }
 }
 
-pub(super) fn marked2(entry: u64, dirty: bool) -> u64 {
+pub(super) fn with_accessed_dirty2(entry: u64, dirty: bool) -> u64 {
     let entry = entry | AF;
     if dirty && entry & DBM != 0 { entry | AP2 } else { entry }
 }

@@ -268,7 +268,9 @@ impl Format {
             FormatKind::Ept => ept::with_accessed_dirty(entry, write && found.is_page()),
             FormatKind::RiscV if found.is_page() => riscv::with_accessed_dirty(entry, write),
             FormatKind::Aarch64 if found.is_page() => aarch64::with_accessed_dirty(entry, write),
-            FormatKind::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
+            FormatKind::Aarch64Stage2 if found.is_page() => {
+                aarch64::with_accessed_dirty2(entry, write)
+            }
             FormatKind::RiscV | FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => entry,
         }
     }

@@ -31,38 +31,28 @@ pub(super) enum CallKind {
     Ptrace,
 }
 
+/// Not yet in libc for this target.
+const SYS_MAP_SHADOW_STACK: libc::c_long = 453;
+
+/// A table of numbers of calls, of libc or of this module, with their kinds.
+macro_rules! memory {
+    ($($number:ident $op:ident),* $(,)?) => {{
+        use libc::*;
+        [$(($number, Op::$op)),*]
+    }};
+}
+
 /// The memory calls that are always traced, by number. prctl and ioctl are traced depending on
 /// their arguments.
-pub(super) const MEMORY: [(libc::c_long, Op); 25] = [
-    (libc::SYS_mmap, Op::Mmap),
-    (libc::SYS_mprotect, Op::Mprotect),
-    (libc::SYS_munmap, Op::Munmap),
-    (libc::SYS_brk, Op::Brk),
-    (libc::SYS_madvise, Op::Madvise),
-    (libc::SYS_mremap, Op::Mremap),
-    (libc::SYS_mlock, Op::Mlock),
-    (libc::SYS_munlock, Op::Munlock),
-    (libc::SYS_mlockall, Op::Mlockall),
-    (libc::SYS_munlockall, Op::Munlockall),
-    (libc::SYS_mlock2, Op::Mlock2),
-    (libc::SYS_mbind, Op::Mbind),
-    (libc::SYS_shmat, Op::Shmat),
-    (libc::SYS_shmdt, Op::Shmdt),
-    (libc::SYS_remap_file_pages, Op::RemapFilePages),
-    (libc::SYS_pkey_mprotect, Op::PkeyMprotect),
-    (libc::SYS_io_setup, Op::IoSetup),
-    (libc::SYS_io_destroy, Op::IoDestroy),
-    (libc::SYS_process_madvise, Op::ProcessMadvise),
-    (libc::SYS_set_mempolicy_home_node, Op::SetMempolicyHomeNode),
-    (MAP_SHADOW_STACK, Op::MapShadowStack),
-    (libc::SYS_mseal, Op::Mseal),
-    (libc::SYS_personality, Op::Personality),
-    (libc::SYS_pkey_alloc, Op::PkeyAlloc),
-    (libc::SYS_pkey_free, Op::PkeyFree),
+pub(super) const MEMORY: [(libc::c_long, Op); 25] = memory![
+    SYS_mmap Mmap, SYS_mprotect Mprotect, SYS_munmap Munmap, SYS_brk Brk, SYS_madvise Madvise,
+    SYS_mremap Mremap, SYS_mlock Mlock, SYS_munlock Munlock, SYS_mlockall Mlockall,
+    SYS_munlockall Munlockall, SYS_mlock2 Mlock2, SYS_mbind Mbind, SYS_shmat Shmat,
+    SYS_shmdt Shmdt, SYS_remap_file_pages RemapFilePages, SYS_pkey_mprotect PkeyMprotect,
+    SYS_io_setup IoSetup, SYS_io_destroy IoDestroy, SYS_process_madvise ProcessMadvise,
+    SYS_set_mempolicy_home_node SetMempolicyHomeNode, SYS_MAP_SHADOW_STACK MapShadowStack,
+    SYS_mseal Mseal, SYS_personality Personality, SYS_pkey_alloc PkeyAlloc, SYS_pkey_free PkeyFree,
 ];
-
-/// Not yet in libc for this target.
-const MAP_SHADOW_STACK: libc::c_long = 453;
 
 /// The kind of the call with this number; `None` for one that is not traced.
 pub(super) fn kind(number: i64) -> Option<CallKind> {

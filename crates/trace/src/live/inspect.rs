@@ -104,12 +104,12 @@ impl Follower<'_> {
         }
     }
 
-    /// Reports the VMAs that had their first write, as far as a call at `neighbours` can make them
+    /// Reports the VMAs that had their first write, as far as a call at `around` can make them
     /// visible. Cost: one PAGEMAP_SCAN for each VMA without a known first write, or for many, one
     /// of the whole address space.
     ///
     /// A VMA may take its anon_vma from a neighbour at its first write. So these VMAs are checked:
-    /// those in and next to `neighbours`; the neighbours of those that turn out to be unwritten,
+    /// those in and next to `around`; the neighbours of those that turn out to be unwritten,
     /// because such a VMA may merge into the VMA that the call changes, and a first write to its
     /// other neighbour must be reported before; and the neighbours of those that turn out to be
     /// written, because their first write may have come first.

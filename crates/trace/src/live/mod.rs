@@ -15,11 +15,11 @@
 //! | `attach`, `lifecycle` | a program that runs already; fork, execve, exit, sudden death |
 //! | `filter`, `calls`, `confine` | the seccomp filter; the calls to trace; those that would escape |
 //! | `call_entry`, `call_exit` | a thread at the entry of a call; a call that has returned |
-//! | `neighbours`, `image`, `inspect` | what is read of an address space: around a change, whole, between calls |
+//! | `neighbours`, `image`, `inspect` | reading an address space: around a change, whole, between calls |
 //! | `pause` | the other threads during a call, and when an order is unknowable |
 //! | `tasks`, `files`, `descriptors`, `userfault` | threads and spaces; mapped files; descriptors; userfaultfds |
 //! | `stacks` | call stacks: unwinding, `names` of functions, `python` frames, `perf_map` of JITs |
-//! | `peak`, `usage` | when the peak is; what a process uses of memory |
+//! | `peak`, `usage` | the search for the peak; the use of memory by a process |
 //! | `sys` | the system calls of the tracer |
 //!
 //! # Why the order is correct

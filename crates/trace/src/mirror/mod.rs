@@ -8,9 +8,10 @@
 //! | module | contents |
 //! |---|---|
 //! | `calls`, `settle` | a call carried out on our space; the effect of one that failed half-way |
-//! | `space`, `compare`, `neighbours`, `resync` | one space; the comparisons; those around a change; the way on after a mismatch |
+//! | `adopt`, `resync` | VMAs taken over from a record, and from the kernel's listing after a mismatch |
+//! | `space`, `compare`, `neighbours` | one space; the comparisons; those around a change |
 //! | `change`, `shadow` | records as changes of spaces; other spaces that follow them, such as those with pages |
-//! | `owners`, `stacks`, `lifetimes`, `peak` | the call that mapped each byte last; calls with stacks; how long maps live; the moment of the peak |
+//! | `owners`, `stacks`, `lifetimes`, `peak` | the call that mapped each byte last; calls with stacks; lifetimes of maps; the moment of the peak |
 //! | `queries` | the tracer's questions about VMAs |
 //! | `file`, `rings`, `personality` | mapped files, aio rings, READ_IMPLIES_EXEC |
 
@@ -47,7 +48,6 @@ use calls::{CallContext, OurOutcome, perform};
 pub use change::SpaceChange;
 pub use file::File;
 use lifetimes::Lifetimes;
-pub(crate) use owners::Owner;
 use owners::Owners;
 use personality::Personalities;
 use rings::Rings;

@@ -22,48 +22,11 @@ use vma::{MappedFile, PAGE_SIZE, Placement, Writer};
 
 use super::{Engine, File, SpaceChange};
 use crate::{
+    owner::Owner,
     record::{Op, StackId},
     report::stacks::Owned,
     span::Span,
 };
-
-/// The owner of mapped bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
-    /// execve, or another way before the first call with a stack.
-    Program,
-    /// It is not known, after a mismatch.
-    Unknown,
-    /// A kind of call with its stack; 0 if its stack was not recorded.
-    Call(StackId, Op),
-}
-
-impl Owner {
-    const PROGRAM: usize = 62;
-    const UNKNOWN: usize = 63;
-
-    /// As one word for the tree.
-    fn word(self) -> NonZeroUsize {
-        let word = match self {
-            Owner::Program => Self::PROGRAM,
-            Owner::Unknown => Self::UNKNOWN,
-            Owner::Call(stack, op) => ((stack as usize) << 6) | op as usize,
-        };
-        NonZeroUsize::MIN.saturating_add(word)
-    }
-
-    fn of(word: NonZeroUsize) -> Owner {
-        let word = word.get() - 1;
-        match Op::ALL.get(word & 63) {
-            Some(&op) => Owner::Call((word >> 6) as StackId, op),
-            None if word == Self::PROGRAM => Owner::Program,
-            None => Owner::Unknown,
-        }
-    }
-}
-
-/// Every call has a number below those of the other owners.
-const _: () = assert!(Op::ALL.len() <= Owner::PROGRAM);
 
 type Space<'a> = Writer<'a, File, Engine>;
 

@@ -9,8 +9,9 @@
 //! call, whenever the address space has an eighth more VMAs than the picture so far. While a
 //! program grows to n VMAs, that writes about 9n lines in all.
 
-use super::{Mirror, Owner, Shadow};
+use super::{Mirror, Shadow};
 use crate::{
+    owner::Owner,
     record::MmId,
     report::{ResidentSet, SpaceSnapshot},
 };

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Mirror {
-    /// The VMAs that are wanted, and that overlap `neighbours` or lie next to it.
+    /// The VMAs that are wanted, and that overlap `around` or lie next to it.
     pub fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
         self.vmas_near(mm, around, |vma| {
             let untouched = vma.is_private() && !vma.is_faulted();

@@ -45,34 +45,21 @@ pub struct Frame {
     pub address: u64,
 }
 
-/// The reason why a stack has no further frame.
-///
-/// ```
-/// use trace::record::StackEnd;
-/// assert_eq!(StackEnd::ALL.map(StackEnd::name), ["root", "cut", "lost"]);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StackEnd {
-    /// The last frame is the first function of its thread.
-    Root,
-    /// It has as many frames as the tracer records.
-    Cut,
-    /// The caller of the last frame could not be found: memory is unreadable or damaged, or the
-    /// code has neither unwind tables nor frame pointers.
-    Lost,
-}
-
-impl StackEnd {
-    /// All of them.
-    pub const ALL: [StackEnd; 3] = [StackEnd::Root, StackEnd::Cut, StackEnd::Lost];
-
-    /// Its word in a trace.
-    pub fn name(self) -> &'static str {
-        match self {
-            StackEnd::Root => "root",
-            StackEnd::Cut => "cut",
-            StackEnd::Lost => "lost",
-        }
+named! {
+    /// The reason why a stack has no further frame.
+    ///
+    /// ```
+    /// use trace::record::StackEnd;
+    /// assert_eq!(StackEnd::ALL.map(StackEnd::name), ["root", "cut", "lost"]);
+    /// ```
+    StackEnd {
+        /// The last frame is the first function of its thread.
+        Root "root",
+        /// It has as many frames as the tracer records.
+        Cut "cut",
+        /// The caller of the last frame could not be found: memory is unreadable or damaged, or the
+        /// code has neither unwind tables nor frame pointers.
+        Lost "lost",
     }
 }
 

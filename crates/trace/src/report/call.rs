@@ -8,90 +8,44 @@ use crate::record::{Call, Op};
 /// Names of bits or of values, from the ABI of Linux on x86-64.
 type Names = &'static [(usize, &'static str)];
 
-const PROT: Names = &[
-    (0x1, "PROT_READ"),
-    (0x2, "PROT_WRITE"),
-    (0x4, "PROT_EXEC"),
-    (0x100_0000, "PROT_GROWSDOWN"),
-    (0x200_0000, "PROT_GROWSUP"),
+/// A table of names with their values.
+macro_rules! names {
+    ($($name:ident $value:literal),* $(,)?) => { &[$(($value, stringify!($name))),*] };
+}
+
+const PROT: Names = names![
+    PROT_READ 0x1, PROT_WRITE 0x2, PROT_EXEC 0x4, PROT_GROWSDOWN 0x100_0000,
+    PROT_GROWSUP 0x200_0000,
 ];
 /// The flags above the four bits of the mapping's type.
-const MAP: Names = &[
-    (0x10, "MAP_FIXED"),
-    (0x20, "MAP_ANONYMOUS"),
-    (0x40, "MAP_32BIT"),
-    (0x100, "MAP_GROWSDOWN"),
-    (0x800, "MAP_DENYWRITE"),
-    (0x1000, "MAP_EXECUTABLE"),
-    (0x2000, "MAP_LOCKED"),
-    (0x4000, "MAP_NORESERVE"),
-    (0x8000, "MAP_POPULATE"),
-    (0x1_0000, "MAP_NONBLOCK"),
-    (0x2_0000, "MAP_STACK"),
-    (0x4_0000, "MAP_HUGETLB"),
-    (0x8_0000, "MAP_SYNC"),
-    (0x10_0000, "MAP_FIXED_NOREPLACE"),
+const MAP: Names = names![
+    MAP_FIXED 0x10, MAP_ANONYMOUS 0x20, MAP_32BIT 0x40, MAP_GROWSDOWN 0x100, MAP_DENYWRITE 0x800,
+    MAP_EXECUTABLE 0x1000, MAP_LOCKED 0x2000, MAP_NORESERVE 0x4000, MAP_POPULATE 0x8000,
+    MAP_NONBLOCK 0x1_0000, MAP_STACK 0x2_0000, MAP_HUGETLB 0x4_0000, MAP_SYNC 0x8_0000,
+    MAP_FIXED_NOREPLACE 0x10_0000,
 ];
-const MREMAP: Names = &[(1, "MREMAP_MAYMOVE"), (2, "MREMAP_FIXED"), (4, "MREMAP_DONTUNMAP")];
-const MLOCKALL: Names = &[(1, "MCL_CURRENT"), (2, "MCL_FUTURE"), (4, "MCL_ONFAULT")];
-const ADVICE: Names = &[
-    (0, "MADV_NORMAL"),
-    (1, "MADV_RANDOM"),
-    (2, "MADV_SEQUENTIAL"),
-    (3, "MADV_WILLNEED"),
-    (4, "MADV_DONTNEED"),
-    (8, "MADV_FREE"),
-    (9, "MADV_REMOVE"),
-    (10, "MADV_DONTFORK"),
-    (11, "MADV_DOFORK"),
-    (12, "MADV_MERGEABLE"),
-    (13, "MADV_UNMERGEABLE"),
-    (14, "MADV_HUGEPAGE"),
-    (15, "MADV_NOHUGEPAGE"),
-    (16, "MADV_DONTDUMP"),
-    (17, "MADV_DODUMP"),
-    (18, "MADV_WIPEONFORK"),
-    (19, "MADV_KEEPONFORK"),
-    (20, "MADV_COLD"),
-    (21, "MADV_PAGEOUT"),
-    (22, "MADV_POPULATE_READ"),
-    (23, "MADV_POPULATE_WRITE"),
-    (24, "MADV_DONTNEED_LOCKED"),
-    (25, "MADV_COLLAPSE"),
-    (100, "MADV_HWPOISON"),
-    (101, "MADV_SOFT_OFFLINE"),
-    (102, "MADV_GUARD_INSTALL"),
-    (103, "MADV_GUARD_REMOVE"),
+const MREMAP: Names = names![
+    MREMAP_MAYMOVE 1, MREMAP_FIXED 2, MREMAP_DONTUNMAP 4,
 ];
-const SHM: Names =
-    &[(0x1000, "SHM_RDONLY"), (0x2000, "SHM_RND"), (0x4000, "SHM_REMAP"), (0x8000, "SHM_EXEC")];
+const MLOCKALL: Names = names![
+    MCL_CURRENT 1, MCL_FUTURE 2, MCL_ONFAULT 4,
+];
+const ADVICE: Names = names![
+    MADV_NORMAL 0, MADV_RANDOM 1, MADV_SEQUENTIAL 2, MADV_WILLNEED 3, MADV_DONTNEED 4, MADV_FREE 8,
+    MADV_REMOVE 9, MADV_DONTFORK 10, MADV_DOFORK 11, MADV_MERGEABLE 12, MADV_UNMERGEABLE 13,
+    MADV_HUGEPAGE 14, MADV_NOHUGEPAGE 15, MADV_DONTDUMP 16, MADV_DODUMP 17, MADV_WIPEONFORK 18,
+    MADV_KEEPONFORK 19, MADV_COLD 20, MADV_PAGEOUT 21, MADV_POPULATE_READ 22,
+    MADV_POPULATE_WRITE 23, MADV_DONTNEED_LOCKED 24, MADV_COLLAPSE 25, MADV_HWPOISON 100,
+    MADV_SOFT_OFFLINE 101, MADV_GUARD_INSTALL 102, MADV_GUARD_REMOVE 103,
+];
+const SHM: Names = names![
+    SHM_RDONLY 0x1000, SHM_RND 0x2000, SHM_REMAP 0x4000, SHM_EXEC 0x8000,
+];
 /// The errors that memory calls return.
-const ERRORS: Names = &[
-    (1, "EPERM"),
-    (2, "ENOENT"),
-    (3, "ESRCH"),
-    (4, "EINTR"),
-    (5, "EIO"),
-    (7, "E2BIG"),
-    (9, "EBADF"),
-    (11, "EAGAIN"),
-    (12, "ENOMEM"),
-    (13, "EACCES"),
-    (14, "EFAULT"),
-    (16, "EBUSY"),
-    (17, "EEXIST"),
-    (19, "ENODEV"),
-    (22, "EINVAL"),
-    (23, "ENFILE"),
-    (24, "EMFILE"),
-    (25, "ENOTTY"),
-    (26, "ETXTBSY"),
-    (28, "ENOSPC"),
-    (38, "ENOSYS"),
-    (43, "EIDRM"),
-    (75, "EOVERFLOW"),
-    (95, "EOPNOTSUPP"),
-    (133, "EHWPOISON"),
+const ERRORS: Names = names![
+    EPERM 1, ENOENT 2, ESRCH 3, EINTR 4, EIO 5, E2BIG 7, EBADF 9, EAGAIN 11, ENOMEM 12, EACCES 13,
+    EFAULT 14, EBUSY 16, EEXIST 17, ENODEV 19, EINVAL 22, ENFILE 23, EMFILE 24, ENOTTY 25,
+    ETXTBSY 26, ENOSPC 28, ENOSYS 38, EIDRM 43, EOVERFLOW 75, EOPNOTSUPP 95, EHWPOISON 133,
 ];
 
 /// The call and its result: `mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) =

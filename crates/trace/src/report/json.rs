@@ -8,7 +8,7 @@ use super::{SpaceReport, SpaceStats, Style, Summary, Timing, mismatch, picture, 
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
 /// `peak` is the moment with most resident memory; in a recording, the address space with the most
 /// VMAs. It has a region for each VMA: its start (hexadecimal), size, kind and name.
-/// `lifetimes` has the maps by size and lifetime.
+/// `lives` has the maps by size and lifetime.
 /// `stacks` is there if calls have stacks: `sites`, `stacks`, `at_end` and `folded` lines.
 pub fn object(summary: &Summary) -> Value {
     let mut object = stats(&summary.total);

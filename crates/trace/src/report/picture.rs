@@ -39,16 +39,18 @@ pub(crate) enum VmaKind {
 }
 
 impl VmaKind {
-    const ALL: [VmaKind; 9] = [
-        VmaKind::Text,
-        VmaKind::Data,
-        VmaKind::Heap,
-        VmaKind::Anon,
-        VmaKind::File,
-        VmaKind::Stack,
-        VmaKind::Shared,
-        VmaKind::Special,
-        VmaKind::Guard,
+    /// The letter, the name, and the colour as parameters of an SGR sequence, in the order of the
+    /// legend.
+    const LOOKS: [(VmaKind, char, &str, &str); 9] = [
+        (VmaKind::Text, 'T', "text", "30;42"),
+        (VmaKind::Data, 'D', "data", "30;43"),
+        (VmaKind::Heap, 'H', "heap", "30;41"),
+        (VmaKind::Anon, 'A', "anon", "30;46"),
+        (VmaKind::File, 'F', "file", "30;47"),
+        (VmaKind::Stack, 'S', "stack", "30;45"),
+        (VmaKind::Shared, 'M', "shared", "37;44"),
+        (VmaKind::Special, 'X', "special", "37;100"),
+        (VmaKind::Guard, 'g', "guard", "90"),
     ];
 
     /// Its name, as in the picture.
@@ -61,21 +63,20 @@ impl VmaKind {
         Region::parse(line).map(|region| region.kind)
     }
 
-    /// The letter, the name, and the colour as parameters of an SGR sequence.
     fn look(self) -> (char, &'static str, &'static str) {
-        match self {
-            VmaKind::Text => ('T', "text", "30;42"),
-            VmaKind::Data => ('D', "data", "30;43"),
-            VmaKind::Heap => ('H', "heap", "30;41"),
-            VmaKind::Anon => ('A', "anon", "30;46"),
-            VmaKind::File => ('F', "file", "30;47"),
-            VmaKind::Stack => ('S', "stack", "30;45"),
-            VmaKind::Shared => ('M', "shared", "37;44"),
-            VmaKind::Special => ('X', "special", "37;100"),
-            VmaKind::Guard => ('g', "guard", "90"),
-        }
+        let (_, letter, name, colour) = Self::LOOKS[self as usize];
+        (letter, name, colour)
     }
 }
+
+/// The table has the order of the kinds.
+const _: () = {
+    let mut at = 0;
+    while at < VmaKind::LOOKS.len() {
+        assert!(VmaKind::LOOKS[at].0 as usize == at);
+        at += 1;
+    }
+};
 
 /// The parts of a listing's line that the picture needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,14 +286,13 @@ fn legend(regions: &[Region], style: Style) -> String {
     let known = regions.iter().any(|region| region.resident.is_some());
     let mut lines = vec![String::new()];
     let mut column = 0;
-    for kind in VmaKind::ALL {
+    for (kind, letter, name, colour) in VmaKind::LOOKS {
         let of_kind = || regions.iter().filter(|region| region.kind == kind);
         let (count, size) =
             (of_kind().count(), of_kind().map(|r| r.end - r.start).fold(0, usize::saturating_add));
         if count == 0 {
             continue;
         }
-        let (letter, name, colour) = kind.look();
         let resident = of_kind().filter_map(|region| region.resident).sum();
         let resident =
             if known { format!(", {} resident", bytes(resident)) } else { String::new() };

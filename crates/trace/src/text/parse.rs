@@ -8,7 +8,7 @@ use super::{
     fields::{Fields, decimal, hex},
     header::Header,
     lines::{Lines, NoLine},
-    print::{FILE_KINDS, TIME},
+    print::TIME,
     stacks::{self, STACK_OF},
 };
 use crate::{
@@ -257,11 +257,9 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
             Record::Listing(Listing { mm, tid, exec, lines: Vec::new(), flags: Vec::new() })
         }
         "U" => {
-            const WHAT: &str = "touch, overlap or files";
+            const WHAT: &str = "touch, overlap, files, attached or ring";
             let mm = f.decimal(MM)?;
-            let word = f.word(WHAT)?;
-            let cause = Doubt::ALL.into_iter().find(|cause| cause.name() == word).ok_or(WHAT)?;
-            Record::Doubt { mm, cause }
+            Record::Doubt { mm, cause: Doubt::named(f.word(WHAT)?).ok_or(WHAT)? }
         }
         "Q" => Record::ExitMmap { mm: f.decimal(MM)? },
         "=" | "f" => return Err("a Z line before the lines of its listing".into()),
@@ -303,7 +301,7 @@ fn file(f: &mut Fields<'_>) -> Result<FileDesc, Expected> {
     }
     let dev = f.device()?;
     let inode = f.decimal("the inode")?;
-    let kind = file_kind(f.word("the kind of file")?).ok_or(
+    let kind = FileKind::named(f.word("the kind of file")?).ok_or(
         "the kind of file: exec, reg, reg-thp, shmem, shmem-thp, dev, huge, shmanon or adopted",
     )?;
     let mode = f.word(MODE)?;
@@ -325,10 +323,6 @@ fn file(f: &mut Fields<'_>) -> Result<FileDesc, Expected> {
         noexec,
         path: f.tail("the file's path")?.to_string(),
     })
-}
-
-fn file_kind(name: &str) -> Option<FileKind> {
-    FILE_KINDS.iter().find(|(_, known)| *known == name).map(|&(kind, _)| kind)
 }
 
 fn vma(f: &mut Fields<'_>) -> Result<InitialVma, Expected> {

@@ -6,20 +6,7 @@ use std::{
 };
 
 use super::{header::Header, stacks};
-use crate::record::{Call, FileDesc, FileKind, InitialVma, Record};
-
-/// The kinds of files and their words in a `D` line.
-pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
-    (FileKind::Exec, "exec"),
-    (FileKind::Regular, "reg"),
-    (FileKind::RegularThp, "reg-thp"),
-    (FileKind::Shmem, "shmem"),
-    (FileKind::ShmemThp, "shmem-thp"),
-    (FileKind::Device, "dev"),
-    (FileKind::Huge, "huge"),
-    (FileKind::ShmAnon, "shmanon"),
-    (FileKind::Adopted, "adopted"),
-];
+use crate::record::{Call, FileDesc, InitialVma, Record};
 
 /// The start of the line before an `M` line that has the time of the call.
 pub(super) const TIME: &str = "#@ ";
@@ -152,8 +139,7 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
 
 fn write_file(out: &mut String, file: &FileDesc) -> fmt::Result {
     let (major, minor) = file.dev;
-    // The table has every kind. The tests check that.
-    let kind = FILE_KINDS.iter().find(|(kind, _)| *kind == file.kind).map_or("", |&(_, name)| name);
+    let kind = file.kind.name();
     let mode = if file.writable { "rw" } else { "ro" };
     let noexec = if file.noexec { "+noexec" } else { "" };
     writeln!(

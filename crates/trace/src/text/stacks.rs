@@ -76,8 +76,7 @@ fn stack(f: &mut Fields<'_>) -> Result<Record, Expected> {
     const END: &str = "root, cut or lost";
     const FRAME: &str = "a frame: a file's number, + and an address, or an address alone";
     let id = f.decimal::<StackId>(STACK).ok().filter(|id| *id > 0).ok_or(STACK)?;
-    let word = f.word(END)?;
-    let end = StackEnd::ALL.into_iter().find(|end| end.name() == word).ok_or(END)?;
+    let end = StackEnd::named(f.word(END)?).ok_or(END)?;
     let mut frames = Vec::new();
     while f.more() {
         let word = f.word(FRAME)?;

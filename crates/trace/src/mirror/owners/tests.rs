@@ -2,7 +2,6 @@
 
 use std::{fs::File, io::BufReader, path::Path};
 
-use super::Owner;
 use crate::{
     mirror::Mirror,
     record::{Call, MmId, Op, Record, Stack, StackEnd, StackId},
@@ -205,12 +204,4 @@ fn owners_agree_with_the_vmas_of_recorded_programs() {
         assert_eq!(stacks.others()[1].at_end, 0, "{}", path.display());
     }
     assert!(calls > 1000, "{calls}");
-}
-
-#[test]
-fn an_owner_is_a_word() {
-    let all = Op::ALL.iter().map(|&op| Owner::Call(StackId::MAX >> 6, op));
-    for owner in all.chain([Owner::Program, Owner::Unknown, Owner::Call(0, Op::Mmap)]) {
-        assert_eq!(Owner::of(owner.word()), owner);
-    }
 }

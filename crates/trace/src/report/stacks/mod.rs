@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 pub use folded::Measure;
 
 use crate::{
-    mirror::Owner,
+    owner::Owner,
     record::{Frame, Image, ImageId, Op, Stack, StackEnd, StackId, Symbol},
 };
 

@@ -24,55 +24,16 @@ pub(crate) struct Site {
 }
 
 /// The beginnings of names of files that provide memory for others.
-const FILES: [&str; 13] = [
-    "[vdso]",
-    "ld-2",
-    "ld-linux",
-    "ld-musl",
-    "ld.so",
-    "libc++",
-    "libc-",
-    "libc.",
-    "libjemalloc",
-    "libmimalloc",
-    "libpthread",
-    "libstdc++",
-    "libtcmalloc",
-];
+const FILES: &str = "\
+    [vdso] ld-2 ld-linux ld-musl ld.so libc++ libc- libc. libjemalloc libmimalloc libpthread \
+    libstdc++ libtcmalloc";
 
 /// Functions that allocate memory for their callers, and may be linked into the program.
-const FUNCTIONS: [&str; 30] = [
-    "aligned_alloc",
-    "allocate_stack",
-    "brk",
-    "calloc",
-    "free",
-    "libc_calloc",
-    "libc_free",
-    "libc_malloc",
-    "libc_memalign",
-    "libc_realloc",
-    "madvise",
-    "malloc",
-    "memalign",
-    "minimal_malloc",
-    "mmap",
-    "mmap64",
-    "morecore",
-    "mprotect",
-    "mremap",
-    "munmap",
-    "posix_memalign",
-    "pthread_create",
-    "pvalloc",
-    "realloc",
-    "reallocarray",
-    "sbrk",
-    "shmat",
-    "shmdt",
-    "syscall",
-    "valloc",
-];
+const FUNCTIONS: &str = "\
+    aligned_alloc allocate_stack brk calloc free libc_calloc libc_free libc_malloc libc_memalign \
+    libc_realloc madvise malloc memalign minimal_malloc mmap mmap64 morecore mprotect mremap \
+    munmap posix_memalign pthread_create pvalloc realloc reallocarray sbrk shmat shmdt syscall \
+    valloc";
 
 /// The beginnings of names of such functions in C++, Rust and CPython.
 const BEGINNINGS: [&str; 20] = [
@@ -99,7 +60,7 @@ const BEGINNINGS: [&str; 20] = [
 ];
 
 /// The beginnings of names of a C library's own functions, which may be linked into the program.
-const INTERNAL: [&str; 6] = ["_IO_", "__libc_", "__pthread_", "_dl_", "_int_", "_start"];
+const INTERNAL: &str = "_IO_ __libc_ __pthread_ _dl_ _int_ _start";
 
 impl Function<'_> {
     /// Whether it allocates for its caller, by its name.
@@ -108,16 +69,17 @@ impl Function<'_> {
             // Versions, parameters and marks of the compiler are no part of the name.
             let name = symbol.name.split(['@', '(', '.']).next().unwrap_or_default();
             let name = name.trim_start_matches("__GI_").trim_start_matches('_');
-            FUNCTIONS.contains(&name)
+            FUNCTIONS.split(' ').any(|known| known == name)
                 || BEGINNINGS.iter().any(|known| symbol.name.starts_with(known))
         })
     }
 
     /// Whether it belongs to a library that allocates for others.
     fn is_internal(&self) -> bool {
-        let starts = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
-        self.file().is_some_and(|file| starts(file, &FILES))
-            || self.symbol.is_some_and(|symbol| starts(&symbol.name, &INTERNAL))
+        let starts =
+            |name: &str, known: &str| known.split(' ').any(|known| name.starts_with(known));
+        self.file().is_some_and(|file| starts(file, FILES))
+            || self.symbol.is_some_and(|symbol| starts(&symbol.name, INTERNAL))
     }
 }
 

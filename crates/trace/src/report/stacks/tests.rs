@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Measure, SiteCounts, Stacks};
 use crate::{
-    mirror::Owner,
+    owner::Owner,
     record::{Frame, Image, Op, Stack, StackEnd, StackId, Symbol},
     report::{Style, Summary, json, tables},
 };

@@ -46,7 +46,7 @@ pub struct Accounts {
 }
 
 /// The frames of each account.
-pub(super) type Freed = [AtomicUsize; MAX_ACCOUNTS];
+pub(crate) type Freed = [AtomicUsize; MAX_ACCOUNTS];
 
 fn none() -> Freed {
     [const { AtomicUsize::new(0) }; MAX_ACCOUNTS]
@@ -62,7 +62,7 @@ impl Accounts {
     }
 
     /// As [`try_new`](Self::try_new), with memory from `storage`.
-    pub(super) fn in_storage(storage: &Storage, cpus: usize) -> Result<Self, NoMemory> {
+    pub(crate) fn in_storage(storage: &Storage, cpus: usize) -> Result<Self, NoMemory> {
         PerCpu::in_storage(storage, cpus, |_| none()).map(Accounts::with)
     }
 
@@ -117,7 +117,7 @@ impl Accounts {
     }
 
     /// A block is freed by `cpu`; its last reference is gone.
-    pub(super) fn note_freed(&self, cpu: CpuId, block: &FrameInfo) {
+    pub(crate) fn note_freed(&self, cpu: CpuId, block: &FrameInfo) {
         if block.owner() != Owner::User {
             return;
         }
