@@ -269,7 +269,7 @@ fn a_recording_that_cannot_be_read_ends_its_machine() {
     let text = format!("{HEAD}{MAP}nonsense\n");
     let pages = Pages::new("test").unwrap();
     let sim = pages.sim_machine.sim.clone();
-    assert!(replay_beside(text.as_bytes(), "test", pages).is_err());
+    assert!(replay_with_shadow(text.as_bytes(), "test", pages).is_err());
     assert!(sim.check_leaks().is_ok());
 }
 

@@ -235,7 +235,7 @@ fn access(
         let how = if word.is_some() { Access::Write } else { Access::Read };
         let kind = kind(process, sim_machine, page, how);
         match process.space.handle_fault(at, how) {
-            Ok(Outcome::Spurious) => sim_machine.figures.fault("spurious"),
+            Ok(FaultOutcome::Spurious) => sim_machine.figures.fault("spurious"),
             Ok(_) => sim_machine.figures.fault(kind),
             Err(FaultError::UserFault(_)) if resolve(process, sim_machine, page) => {
                 sim_machine.figures.fault("userfaultfd");
