@@ -13,7 +13,7 @@ use crate::{
 };
 
 macro_rules! advices {
-    ($($name:ident = $number:literal,)*) => {
+    ($($name:ident = $number:literal: $properties:expr;)*) => {
         /// The advice of madvise, with Linux's numbers.
         ///
         /// ```
@@ -30,36 +30,53 @@ macro_rules! advices {
         impl Advice {
             /// All of it.
             pub const ALL: &[Advice] = &[$(Advice::$name,)*];
+
+            const fn properties(self) -> u8 {
+                match self {
+                    $(Advice::$name => $properties,)*
+                }
+            }
         }
     };
 }
 
+/// It changes VMAs, and not only their pages.
+const VMAS: u8 = 1;
+/// It takes pages away for good, which a seal forbids for memory that may not be written.
+const DISCARDS: u8 = 2;
+/// A seal forbids it, too.
+const SEALED: u8 = 4;
+/// The program sees no other contents, so another process may give it (process_madvise(2)).
+const GENTLE: u8 = 8;
+/// None of these.
+const PLAIN: u8 = 0;
+
 advices! {
-    Normal = 0,
-    Random = 1,
-    Sequential = 2,
-    WillNeed = 3,
-    DontNeed = 4,
-    Free = 8,
-    Remove = 9,
-    DontFork = 10,
-    DoFork = 11,
-    Mergeable = 12,
-    Unmergeable = 13,
-    HugePage = 14,
-    NoHugePage = 15,
-    DontDump = 16,
-    DoDump = 17,
-    WipeOnFork = 18,
-    KeepOnFork = 19,
-    Cold = 20,
-    PageOut = 21,
-    PopulateRead = 22,
-    PopulateWrite = 23,
-    DontNeedLocked = 24,
-    Collapse = 25,
-    GuardInstall = 102,
-    GuardRemove = 103,
+    Normal = 0: VMAS;
+    Random = 1: VMAS;
+    Sequential = 2: VMAS;
+    WillNeed = 3: GENTLE;
+    DontNeed = 4: DISCARDS;
+    Free = 8: DISCARDS;
+    Remove = 9: DISCARDS;
+    DontFork = 10: VMAS | SEALED;
+    DoFork = 11: VMAS;
+    Mergeable = 12: VMAS;
+    Unmergeable = 13: VMAS;
+    HugePage = 14: VMAS;
+    NoHugePage = 15: VMAS;
+    DontDump = 16: VMAS;
+    DoDump = 17: VMAS;
+    WipeOnFork = 18: VMAS | SEALED;
+    KeepOnFork = 19: VMAS;
+    Cold = 20: GENTLE;
+    PageOut = 21: GENTLE;
+    PopulateRead = 22: PLAIN;
+    PopulateWrite = 23: VMAS;
+    DontNeedLocked = 24: DISCARDS;
+    Collapse = 25: GENTLE;
+    GuardInstall = 102: VMAS | SEALED;
+    GuardRemove = 103: PLAIN;
 }
 
 impl Advice {
@@ -70,38 +87,22 @@ impl Advice {
 
     /// Whether it changes VMAs, and not only their pages.
     pub fn changes_vmas(self) -> bool {
-        use Advice::*;
-        match self {
-            WillNeed | DontNeed | DontNeedLocked | Free | Remove | Cold | PageOut => false,
-            PopulateRead | Collapse | GuardRemove => false,
-            Normal | Random | Sequential | DontFork | DoFork | WipeOnFork | KeepOnFork => true,
-            Mergeable | Unmergeable | HugePage | NoHugePage | DontDump | DoDump => true,
-            PopulateWrite | GuardInstall => true,
-        }
+        self.properties() & VMAS != 0
     }
 
     /// Whether it takes pages away for good.
     pub fn discards(self) -> bool {
-        use Advice::*;
-        match self {
-            DontNeed | DontNeedLocked | Free | Remove => true,
-            Normal | Random | Sequential | WillNeed | DontFork | DoFork | WipeOnFork => false,
-            KeepOnFork | Mergeable | Unmergeable | HugePage | NoHugePage | DontDump => false,
-            DoDump | Cold | PageOut | PopulateRead | PopulateWrite | Collapse => false,
-            GuardInstall | GuardRemove => false,
-        }
+        self.properties() & DISCARDS != 0
+    }
+
+    /// Whether it changes nothing that the program sees, so that process_madvise(2) may give it.
+    pub fn is_gentle(self) -> bool {
+        self.properties() & GENTLE != 0
     }
 
     /// Whether a seal forbids it for memory that may not be written.
     fn is_sealed_off(self) -> bool {
-        use Advice::*;
-        match self {
-            DontFork | WipeOnFork | GuardInstall => true,
-            DontNeed | DontNeedLocked | Free | Remove => self.discards(),
-            Normal | Random | Sequential | WillNeed | DoFork | KeepOnFork | Mergeable => false,
-            Unmergeable | HugePage | NoHugePage | DontDump | DoDump | Cold | PageOut => false,
-            PopulateRead | PopulateWrite | Collapse | GuardRemove => false,
-        }
+        self.properties() & (DISCARDS | SEALED) != 0
     }
 }
 

@@ -106,8 +106,7 @@ pub(in crate::call) fn process_madvise(call: &mut Call<'_>) -> Outcome {
     }
     let space = call.with_pidfd(fd, |pidfd| pidfd.process.space().ok_or(Errno(ESRCH)))?;
     let advice = Advice::from_number(advice as u32);
-    let gentle = [Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::Collapse];
-    let Some(advice) = advice.filter(|advice| gentle.contains(advice)) else { return fail(EINVAL) };
+    let Some(advice) = advice.filter(|advice| advice.is_gentle()) else { return fail(EINVAL) };
     let mut done = 0;
     for [at, len] in list {
         match space.madvise_announced(at as usize, len as usize, advice) {
