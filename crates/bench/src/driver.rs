@@ -5,11 +5,10 @@ use crate::callgrind;
 use crate::cli::Options;
 use crate::cpus;
 use crate::json;
-use crate::layouts::Layout;
 use crate::pairs::{self, Outcome, PairKind};
 use crate::process::Process;
 use crate::results::{
-    BRIE, BTREE, BY_END, BY_KEY, EACH, NODES, OWNED, PORTABLE, Results, SCALAR, SHARED,
+    BRIE, BTREE, BY_END, BY_KEY, EACH, Layouts, NODES, OWNED, PORTABLE, SCALAR, SHARED,
 };
 use crate::rounds::{self, Build, Maps};
 use crate::table;
@@ -21,9 +20,6 @@ use std::path::{Path, PathBuf};
 const OURS: &[&str] = &[OWNED, SHARED, EACH];
 /// The numbers of ranges for the measurements of two threads.
 const PAIR_SIZES: [usize; 3] = [1_000, 10_000, 100_000];
-
-/// The results on each layout.
-pub(crate) type Layouts = Vec<(Layout, Results)>;
 
 /// More programs, with the suffix of the names of their maps.
 type Others = Vec<(PathBuf, &'static str)>;

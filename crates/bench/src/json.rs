@@ -1,11 +1,10 @@
 //! The results as data: the run, rows, then targets.
 
 use crate::cli::Options;
-use crate::driver::Layouts;
 use crate::layouts::Layout;
 use crate::pairs::Outcome;
 use crate::published::{self, Published, ROWS};
-use crate::results::Results;
+use crate::results::{Layouts, Results};
 use report::{Clock, Report, Row, Run, Target, median, spread};
 
 /// Everything measured.

@@ -1,6 +1,7 @@
 //! The results: a series of times for each case, map and size.
 
 use crate::case::Case;
+use crate::layouts::Layout;
 use report::median;
 
 /// The names of maps that the targets and the table use.
@@ -29,6 +30,9 @@ pub(crate) const NODES: [&str; 9] = [
 pub(crate) const PORTABLE: &str = " (portable)";
 /// The suffix for the build without vector instructions.
 pub(crate) const SCALAR: &str = " (no SIMD)";
+
+/// The results on each layout.
+pub(crate) type Layouts = Vec<(Layout, Results)>;
 
 /// The times of a map on a case at a size.
 pub(crate) struct Series {

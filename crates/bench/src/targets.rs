@@ -1,10 +1,9 @@
 //! The targets of the tree: ratios within one run, each with its bound.
 
 use crate::case::Case;
-use crate::driver::Layouts;
 use crate::layouts::Layout;
 use crate::published::{self, Published};
-use crate::results::{BRIE, BTREE, BY_END, BY_KEY, OWNED, Results, SCALAR, SHARED};
+use crate::results::{BRIE, BTREE, BY_END, BY_KEY, Layouts, OWNED, Results, SCALAR, SHARED};
 use report::{Target, median};
 
 /// The targets of the range tree for which there are results.

@@ -2,7 +2,7 @@
 
 use crate::fallible_alloc::{try_arc, try_box};
 use crate::format::{Decoded, Format, Geometry, entry};
-use crate::gup::{GupCounter, GupStats};
+use crate::gup::stats::{GupCounter, GupStats};
 use crate::kept_chains::KeptChains;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
 use crate::swap::Swap;

@@ -12,8 +12,9 @@
 
 use crate::cpu::Cpu;
 use crate::current_cpu;
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use machine::{EntryOp, Frame};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Allocations of frames that fail, as a test has asked.
 
-use crate::sim::{Sim, locked};
+use crate::lock::locked;
+use crate::sim::Sim;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -7,7 +7,8 @@
 use crate::current_cpu::{self, CurrentCpu, Restore};
 use crate::drive::Turn;
 use crate::grace::Grace;
-use crate::sim::{Sim, locked};
+use crate::lock::locked;
+use crate::sim::Sim;
 use std::sync::atomic::Ordering;
 
 impl Sim {

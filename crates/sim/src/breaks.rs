@@ -18,8 +18,9 @@ use crate::cached_absent::result;
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use crate::tlb::Translation;
 use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
 

@@ -18,8 +18,9 @@
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::Entry;
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use machine::{Asid, CpuId, EntryOp, Flush, Frame, Owner, VirtAddr, VirtRange};
 use std::collections::{BTreeSet, HashMap};
 

@@ -7,8 +7,9 @@
 use crate::cpu::Cpu;
 use crate::events::{EventKind, Stamped};
 use crate::format::Entry;
+use crate::lock::locked;
 use crate::report::{Leaked, Report, Violation};
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use crate::tlb::{Translation, Upper};
 use crate::walk::Leaf;
 use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};

@@ -6,8 +6,9 @@
 //! the contents of a list's pages ([`Sim::constructed`]). That takes precedence, and also detects a
 //! wrong constructor. Otherwise a page must be all zeros.
 
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use machine::{ENTRIES, Frame};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -116,7 +116,7 @@ impl Cpu {
 
     /// Drops these entries and no others.
     pub(crate) fn drop_silently(&self, what: Flush) -> usize {
-        let state = &mut *crate::sim::locked(&self.state);
+        let state = &mut *crate::lock::locked(&self.state);
         flush(&mut state.tlb, &mut state.uppers, what)
     }
 }

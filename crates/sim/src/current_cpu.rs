@@ -69,3 +69,8 @@ impl Drop for Restore {
         HERE.set(self.0);
     }
 }
+
+#[cold]
+pub(crate) fn not_a_cpu() -> ! {
+    panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
+}

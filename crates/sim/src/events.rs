@@ -188,7 +188,7 @@ impl Log {
         // AcqRel: times are in the order of the events; pairs with `now`.
         let at = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
         if self.capacity != 0 {
-            let mut ring = crate::sim::locked(&self.ring);
+            let mut ring = crate::lock::locked(&self.ring);
             if ring.len() == self.capacity {
                 ring.pop_front();
             }
@@ -198,7 +198,7 @@ impl Log {
     }
 
     pub(crate) fn last(&self, count: usize) -> Vec<Event> {
-        let ring = crate::sim::locked(&self.ring);
+        let ring = crate::lock::locked(&self.ring);
         ring.iter().skip(ring.len().saturating_sub(count)).cloned().collect()
     }
 
@@ -209,7 +209,7 @@ impl Log {
             EventKind::Entry { table: of, index: at, .. } => (*of, *at) == (table, index),
             _ => false,
         };
-        crate::sim::locked(&self.ring).iter().rev().find(changes).cloned()
+        crate::lock::locked(&self.ring).iter().rev().find(changes).cloned()
     }
 }
 

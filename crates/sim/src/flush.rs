@@ -11,7 +11,8 @@
 
 use crate::cpu::{Cpu, Request};
 use crate::events::EventKind;
-use crate::sim::{Sim, locked};
+use crate::lock::locked;
+use crate::sim::Sim;
 use machine::{Asid, CpuSet, Cpus, Flush, Step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -8,7 +8,9 @@
 
 use crate::cpu::Cpu;
 use crate::current_cpu;
-use crate::sim::{Inner, Sim, locked, not_a_cpu};
+use crate::current_cpu::not_a_cpu;
+use crate::lock::locked;
+use crate::sim::{Inner, Sim};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
 use std::sync::Arc;
 

@@ -14,8 +14,9 @@
 
 use crate::cpu::Cpu;
 use crate::format::Rights;
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use crate::tlb::Translation;
 use machine::{Frame, VirtAddr};
 

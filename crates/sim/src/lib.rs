@@ -152,6 +152,7 @@ mod flush;
 mod format;
 mod grace;
 mod groups;
+mod lock;
 #[cfg(loom)]
 mod model;
 mod report;

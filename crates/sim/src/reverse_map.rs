@@ -12,7 +12,8 @@
 //!
 //! Cost: a lock and a lookup for each change of an entry.
 
-use crate::sim::{Sim, locked};
+use crate::lock::locked;
+use crate::sim::Sim;
 use machine::{EntryOp, Frame, PageSize};
 use std::collections::BTreeMap;
 

@@ -27,17 +27,18 @@ use crate::cached_absent::CachedAbsent;
 use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
 use crate::cpu::{Cpu, Handler};
-use crate::current_cpu;
+use crate::current_cpu::{self, not_a_cpu};
 use crate::events::{EventKind, Log, Stamped};
 use crate::format::Format;
 use crate::grace::Grace;
+use crate::lock::locked;
 use crate::report::{Report, Violation};
 use crate::reverse_map::ReverseMap;
 use crate::stats::SimStats;
 use ::grace::quiescent::{CpuSlot, Shared};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::{cell::Cell, collections::BTreeSet, fmt, panic::resume_unwind};
 
 type Tick = dyn Fn(&Sim) + Send + Sync;
@@ -93,11 +94,6 @@ pub struct Sim(pub(crate) Arc<Inner>);
 
 /// The panic by which CPUs of a halted machine unwind.
 pub(crate) struct Halt;
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A CPU that panicked left no change half done: each lock is held for one change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Sim {
     /// Makes a machine.
@@ -387,11 +383,6 @@ pub(crate) fn undriven() -> Option<Box<Report>> {
 #[cold]
 fn stop() -> ! {
     resume_unwind(Box::new(Halt))
-}
-
-#[cold]
-pub(crate) fn not_a_cpu() -> ! {
-    panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
 }
 
 /// Interrupts disabled in a handler, which begins with no open section.

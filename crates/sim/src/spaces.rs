@@ -16,8 +16,9 @@
 use crate::cpu::Cpu;
 use crate::current_cpu;
 use crate::format::Entry;
+use crate::lock::locked;
 use crate::report::Violation;
-use crate::sim::{Sim, locked};
+use crate::sim::Sim;
 use crate::tlb::{Translation, flush};
 use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
 

@@ -3,7 +3,8 @@
 use crate::current_cpu;
 use crate::events::{EventKind, change};
 use crate::format::Want;
-use crate::sim::{Sim, locked};
+use crate::lock::locked;
+use crate::sim::Sim;
 use machine::{
     Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
     FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, SharedAccess, Step, Tlb,

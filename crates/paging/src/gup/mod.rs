@@ -46,13 +46,12 @@
 mod hold;
 mod kernel;
 mod pins;
-mod stats;
+pub(crate) mod stats;
 mod take;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use pins::{Pins, unpin};
-pub(crate) use stats::GupCounter;
 pub use stats::GupStats;
 use take::PinOutcome;
 

@@ -61,7 +61,7 @@ pub fn explore(
             }
             if let Err(failure) = once(&run, seed) {
                 failed.store(true, Ordering::Relaxed);
-                let mut worst = crate::sim::locked(&worst);
+                let mut worst = crate::lock::locked(&worst);
                 if worst.as_ref().is_none_or(|worst| worst.seed > failure.seed) {
                     *worst = Some(failure);
                 }

@@ -8,7 +8,8 @@
 
 use super::{Cause, Ended, Failure, Program, outcome};
 use crate::current_cpu::{self, Restore};
-use crate::sim::{Halt, Sim, locked};
+use crate::lock::locked;
+use crate::sim::{Halt, Sim};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use oorandom::{Rand32, Rand64};

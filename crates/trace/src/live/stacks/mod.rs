@@ -28,6 +28,7 @@ mod names;
 mod perf_map;
 mod python;
 mod signal;
+mod symbol_name;
 mod symbols;
 
 use std::{

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fs::File, io::Read, os::unix::fs::MetadataExt};
 
-use super::symbols::tidy;
+use super::symbol_name::tidy;
 use crate::{
     live::{image, sys::Tid},
     record::{Frame, Symbol},
