@@ -1,4 +1,4 @@
-//! munmap, and the checks for goody call that removes VMAs.
+//! munmap, and the checks for every call that removes VMAs.
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,

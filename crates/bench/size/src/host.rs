@@ -4,7 +4,7 @@ use crate::any;
 use core::alloc::{GlobalAlloc, Layout};
 use core::hint::black_box;
 use core::ptr::NonNull;
-use grace::quiescent::{Domain, Periods, Quiescent, Shared, CpuSlot};
+use grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameSource, Irqs, Memory,
     Place, Step, Tlb, VirtRange,
