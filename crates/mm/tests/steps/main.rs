@@ -19,8 +19,8 @@
 //!
 //! Environment: `SAMARA_STEPS=n` runs `n` triples and `n` chains instead, from `SAMARA_FIRST_SEED`
 //! on; `SAMARA_SCRIPT=p12`, `t34` or `c56` runs one pair, triple or chain, with the seed
-//! `SAMARA_SEED` only if that is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLD=Huge`
-//! leaves out other worlds.
+//! `SAMARA_SEED` only if that is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLDS=n`
+//! runs each pair in up to `n` worlds, `SAMARA_WORLD=Huge` leaves out other worlds.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -125,7 +125,14 @@ fn each_result_is_that_of_an_order_of_steps() {
 
 /// Notes a failure, with the shortest script that has it.
 fn tell(name: &str, wrong: check::Wrong, found: &Mutex<Found>) {
-    let again = format!("again: SAMARA_SCRIPT={name} SAMARA_SEED={}", wrong.seed);
+    let mut again = "again: ".to_string();
+    // The number of a pair depends on these.
+    for variable in ["SAMARA_WORLDS", "SAMARA_ROUND"] {
+        if let Ok(value) = std::env::var(variable) {
+            let _ = write!(again, "{variable}={value} ");
+        }
+    }
+    let _ = write!(again, "SAMARA_SCRIPT={name} SAMARA_SEED={}", wrong.seed);
     let wrong = shrink::shrink(wrong);
     let mut names: Vec<_> = wrong.script.ops().map(ops::Op::name).collect();
     names.sort();

@@ -10,6 +10,7 @@ mod every_failure;
 mod failure;
 mod found;
 mod idle;
+mod interrupts;
 mod refused;
 mod requests;
 mod shortage;
