@@ -19,17 +19,22 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 }
 
-use loom::sync::MutexGuard;
+/// Stands for the kernel's locks.
+mod lock {
+    use loom::sync::{Mutex, MutexGuard};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+}
+
+use lock::lock;
 use loom::thread;
 use queue::{Bucket, Place, Waiter};
 use state::State;
 // The models do not check its references, so it is the plain one.
 use std::sync::Arc;
 use sync::{AtomicUsize, Mutex, Ordering};
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap()
-}
 
 /// A thread with its queue.
 struct Thread {
