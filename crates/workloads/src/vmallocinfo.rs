@@ -175,7 +175,7 @@ fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Ti
 /// Makes areas that stay.
 fn keep<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     count: usize,
 ) -> Result<Vec<VirtAddr>, Error> {
     rig.on_first(areas, || {
@@ -190,7 +190,7 @@ fn keep<M: Machine, G: Concurrent, R: Sync>(
 
 fn give_up<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     kept: Vec<VirtAddr>,
 ) -> Result<(), Error> {
     // From the last to the first.
@@ -204,7 +204,7 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
 /// in each part that counts.
 fn write_with_others<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     others: usize,
     turns: usize,
     times: usize,
@@ -264,7 +264,7 @@ fn write_with_others<M: Machine, G: Concurrent, R: Sync>(
 /// least one.
 fn in_turns<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     barrier: &Barrier<'_, M>,
     reading: &AtomicBool,
 ) -> f64 {
@@ -326,7 +326,7 @@ fn sums<M: Machine, G: Concurrent, R: Sync>(
 /// Nanoseconds of a call of [`Areas::info`], on CPU 0.
 fn look<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
 ) -> Result<f64, Error> {
     rig.on_first(areas, || {
         let timer = Timer::new(rig.lab.time);

@@ -1,6 +1,6 @@
 //! The instructions, locked instructions and cache lines of one operation.
 
-use super::{Areas, Implementations, NAME, Rig, with_rig};
+use super::{Areas, Implementations, NAME, Rig, for_each_areas, with_rig};
 use crate::error::Error;
 use crate::lab::{Lab, Scale};
 use grace::Concurrent;
@@ -21,14 +21,15 @@ pub(crate) fn cost<M: Machine, G: Concurrent, R: Sync>(
     with_rig(lab, SIZES[1], |rig, report| {
         (lab.progress)("vmap: counting");
         Implementations::with(rig, |all| {
-            all.each().into_iter().try_for_each(|(name, areas)| each(rig, areas, name, report))
+            for_each_areas!(all, |_, name, areas| { each(rig, areas, name, report)? });
+            Ok(())
         })
     })
 }
 
 fn each<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     name: &str,
     report: &mut Report,
 ) -> Result<(), Error> {

@@ -4,7 +4,9 @@
 //! machine has CPUs, and a CPU without a processor does not tick. So CPUs keep step: each waits for
 //! the others after some operations, as if all ran at once.
 
-use super::{AFTER, Areas, BEFORE, Implementations, NAME, QUIET, Rig, TICKS, with_rig};
+use super::{
+    AFTER, Areas, BEFORE, Implementations, NAME, QUIET, Rig, TICKS, for_each_areas, with_rig,
+};
 use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::lab::Lab;
@@ -42,14 +44,14 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let many = batches * BATCH;
     let few = (batches / 10).max(2);
     (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
-    for ((name, areas), times) in all.each().into_iter().zip([few, many, many]) {
-        let found = run(rig, areas, times)?;
+    for_each_areas!(all, |number, name, areas| {
+        let found = run(rig, areas, [few, many, many][number])?;
         tell(report, QUIET, name, cpus, &found);
         if name == AFTER {
             let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");
             report.targets.push(Target::at_most(NAME, target, found.interrupts * 1e4, 1.0));
         }
-    }
+    });
     // Otherwise the pages that the run before has left waiting would exceed their limit before the
     // first tick.
     rig.settle(&all.new);
@@ -82,7 +84,7 @@ fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &FlushC
 /// Runs so many operations on each CPU.
 fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     times: usize,
 ) -> Result<FlushCounts, Error> {
     let lab = rig.lab;

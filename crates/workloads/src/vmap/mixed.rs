@@ -5,7 +5,7 @@
 //! are another CPU's. Some places are chosen more often than others, so some areas live long.
 
 use super::times::in_turns;
-use super::{Areas, Implementations, NAME, Rig};
+use super::{Areas, Implementations, NAME, Rig, fewer};
 use crate::barrier::{Measured, Watch, at_once};
 use crate::error::Error;
 use crate::timing::Timer;
@@ -34,11 +34,11 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         (rig.lab.progress)(&format!("vmap: mixed sizes on {cpus} CPUs"));
         let times = rig.lab.scale.batches * 16;
         let mut seed = 0;
-        let [old, nodes, new] = in_turns(rig, three, cpus, times, |areas, times| {
+        let [old, nodes, new] = in_turns!(rig, three, cpus, times, |areas, times| {
             // The same for all three.
             seed += 1;
             round(rig, areas, cpus, times, seed / 3)
-        })?;
+        });
         for found in [&old, &nodes, &new] {
             report.rows.extend(found.rows(CASE, cpus, PAGES));
         }
@@ -50,7 +50,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
 
 fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     cpus: usize,
     times: usize,
     seed: usize,

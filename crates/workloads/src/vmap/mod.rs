@@ -75,12 +75,28 @@ pub(crate) struct Implementations<M: Machine, G: Concurrent> {
     new: LazyAreas<M, G>,
 }
 
-impl<M: Machine, G: Concurrent> Implementations<M, G> {
-    /// The three with their names, in the order in which they are measured.
-    fn each(&self) -> [(&'static str, &dyn Areas); 3] {
-        [(BEFORE, &self.old), (NODES, &self.nodes), (AFTER, &self.new)]
-    }
+/// Runs a block for each of the three, in the order in which they are measured, with its number and
+/// name. A macro, because the block is compiled for each: calls through a table of functions would
+/// count as work of the operations.
+macro_rules! for_each_areas {
+    ($all:expr, |$number:pat_param, $name:ident, $areas:ident| $block:block) => {{
+        {
+            let ($number, $name, $areas) = (0, $crate::vmap::BEFORE, &$all.old);
+            $block
+        }
+        {
+            let ($number, $name, $areas) = (1, $crate::vmap::NODES, &$all.nodes);
+            $block
+        }
+        {
+            let ($number, $name, $areas) = (2, $crate::vmap::AFTER, &$all.new);
+            $block
+        }
+    }};
+}
+use for_each_areas;
 
+impl<M: Machine, G: Concurrent> Implementations<M, G> {
     /// Calls `f` with all three. Unless it fails, nothing is left afterwards.
     fn with<R: Sync>(
         rig: &Rig<'_, '_, M, G, R>,

@@ -40,7 +40,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     /// Runs a program on CPU 0 that uses areas.
     pub(crate) fn on_first<T: Send>(
         &self,
-        areas: &dyn Areas,
+        areas: &impl Areas,
         program: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
         self.lab.on_first(|| self.inside(areas, program))
@@ -49,7 +49,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     /// Runs a program on this CPU that uses areas.
     pub(crate) fn inside<T>(
         &self,
-        areas: &dyn Areas,
+        areas: &impl Areas,
         program: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         (self.lab.kernel.enter)();
@@ -61,7 +61,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     }
 
     /// Makes all lazily unmapped addresses available again, those in blocks of CPUs included.
-    pub(crate) fn settle(&self, areas: &dyn Areas) {
+    pub(crate) fn settle(&self, areas: &impl Areas) {
         // Twice, because a purge frees areas lazily, too.
         for _ in 0..2 {
             self.lab.host.everywhere(|| {
@@ -143,7 +143,7 @@ impl<M: Machine + Translated, G: Concurrent, R: Sync> Rig<'_, '_, M, G, R> {
     }
 
     /// Maps, touches and unmaps so many pages.
-    pub(crate) fn cycle(&self, areas: &dyn Areas, cpu: usize, pages: usize) -> Result<(), Error> {
+    pub(crate) fn cycle(&self, areas: &impl Areas, cpu: usize, pages: usize) -> Result<(), Error> {
         let at = areas.map(self.frames(pages))?;
         self.touch(at, pages, cpu)?;
         areas.unmap(at, pages)

@@ -25,13 +25,13 @@ pub(super) const CASE: &str = "map, touch, unmap";
 /// The measurements of one implementation, of this name.
 #[derive(Default)]
 pub(super) struct Times {
-    name: &'static str,
+    pub(super) name: &'static str,
     pub(super) time: Rounds,
     rate: Rounds,
 }
 
 impl Times {
-    fn push(&mut self, taken: &Measured, operations: usize) {
+    pub(super) fn push(&mut self, taken: &Measured, operations: usize) {
         self.time.push(taken.time);
         self.rate.push(operations as f64 / taken.wall as f64 * 1e9);
     }
@@ -42,25 +42,23 @@ impl Times {
     }
 }
 
-/// Runs all rounds of the three implementations, in turns. `round` runs so many operations on each
-/// of so many CPUs: `times`, and fewer of the baseline that interrupts all CPUs.
-pub(super) fn in_turns<M: Machine, G: Concurrent, R: Sync>(
-    rig: &Rig<'_, '_, M, G, R>,
-    all: &Implementations<M, G>,
-    cpus: usize,
-    times: usize,
-    mut round: impl FnMut(&dyn Areas, usize) -> Result<Measured, Error>,
-) -> Result<[Times; 3], Error> {
-    let mut found: [Times; 3] = Default::default();
-    for _ in 0..rig.lab.scale.rounds {
-        for (found, (name, areas)) in found.iter_mut().zip(all.each()) {
-            let times = if name == BEFORE { fewer(times, cpus) } else { times };
-            found.name = name;
-            found.push(&round(areas, times)?, times * cpus);
+/// Runs all rounds of the three implementations, in turns, and returns their [`Times`]. The block
+/// runs so many operations on each CPU: `times`, and fewer of the baseline that interrupts all CPUs.
+macro_rules! in_turns {
+    ($rig:expr, $all:expr, $cpus:expr, $times:expr, |$areas:ident, $some:ident| $round:expr) => {{
+        let mut found: [$crate::vmap::times::Times; 3] = Default::default();
+        for _ in 0..$rig.lab.scale.rounds {
+            $crate::vmap::for_each_areas!($all, |number, name, $areas| {
+                let is_baseline = name == $crate::vmap::BEFORE;
+                let $some = if is_baseline { fewer($times, $cpus) } else { $times };
+                found[number].name = name;
+                found[number].push(&$round?, $some * $cpus);
+            });
         }
-    }
-    Ok(found)
+        found
+    }};
 }
+pub(super) use in_turns;
 
 /// Measures the published size on all numbers of CPUs, the others on the fewest and the most.
 pub(super) fn short_maps<M: Machine + Translated, G: Concurrent, R: Sync>(
@@ -77,8 +75,9 @@ pub(super) fn short_maps<M: Machine + Translated, G: Concurrent, R: Sync>(
         for (at, cpus) in cpus.iter().copied().enumerate() {
             (rig.lab.progress)(&format!("vmap: {pages} pages on {cpus} CPUs"));
             let times = (rig.lab.scale.batches * BATCH / pages).max(1);
-            let round = |areas: &dyn Areas, times| round(rig, areas, pages, cpus, times);
-            let [old, nodes, new] = in_turns(rig, three, cpus, times, round)?;
+            let [old, nodes, new] = in_turns!(rig, three, cpus, times, |areas, times| round(
+                rig, areas, pages, cpus, times
+            ));
             for found in [&old, &nodes, &new] {
                 report.rows.extend(found.rows(CASE, cpus, pages));
                 let row = Row::new(NAME, CASE, found.name, cpus, pages);
@@ -117,13 +116,17 @@ pub(super) fn own_areas<M: Machine + Translated, G: Concurrent, R: Sync>(
     for cpus in rig.lab.cpus.iter().copied() {
         (rig.lab.progress)(&format!("vmap: areas of {PAGES} pages on {cpus} CPUs"));
         let times = rig.lab.scale.batches * 16;
-        let [old, nodes, new] = in_turns(rig, three, cpus, times, |areas, times| {
-            round_of(rig, areas, cpus, times, |cpu| {
+        let [old, nodes, new] = in_turns!(rig, three, cpus, times, |areas, times| round_of(
+            rig,
+            areas,
+            cpus,
+            times,
+            |cpu| {
                 let at = areas.keep(rig.frames(PAGES))?;
                 rig.touch(at, PAGES, cpu)?;
                 areas.give_up(at)
-            })
-        })?;
+            }
+        ));
         for found in [&old, &nodes, &new] {
             report.rows.extend(found.rows("vmap, touch, vunmap", cpus, PAGES));
         }
@@ -158,7 +161,7 @@ fn targets(
 
 pub(super) fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     pages: usize,
     cpus: usize,
     times: usize,
@@ -169,7 +172,7 @@ pub(super) fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
 /// Runs so many operations on each of so many CPUs.
 pub(super) fn round_of<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
-    areas: &dyn Areas,
+    areas: &impl Areas,
     cpus: usize,
     times: usize,
     operation: impl Fn(usize) -> Result<(), Error> + Sync,

@@ -7,7 +7,7 @@
 
 use super::flushes::BATCH;
 use super::times::{CASE, round};
-use super::{Implementations, NAME, Rig, with_rig};
+use super::{Implementations, NAME, Rig, for_each_areas, with_rig};
 use crate::error::Error;
 use crate::lab::Lab;
 use alloc::format;
@@ -50,13 +50,13 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         (rig.lab.progress)(&format!("vmap: work of {cpus} CPUs, {how}"));
         let case = format!("{CASE}, {how}");
         let mut found = [f64::NAN; 3];
-        let each = all.each().into_iter().zip([(times / MORE).max(1), times, times]);
-        for (((name, areas), times), value) in each.zip(&mut found) {
+        for_each_areas!(all, |number, name, areas| {
+            let times = [(times / MORE).max(1), times, times][number];
             let wall = round(rig, areas, PAGES, cpus, times)?.wall;
-            *value = wall as f64 / (times * cpus) as f64;
+            found[number] = wall as f64 / (times * cpus) as f64;
             let row = Row::new(NAME, &case, name, cpus, PAGES);
-            report.rows.push(row.with("instructions of all CPUs", *value, ""));
-        }
+            report.rows.push(row.with("instructions of all CPUs", found[number], ""));
+        });
         let [old, _, new] = found;
         let fewest = *fewest.get_or_insert(new);
         if at + 1 == rig.lab.cpus.len() {
