@@ -224,11 +224,11 @@ class Report:
     def __init__(self, name, words, cpus, count, linux):
         processor = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
                           if line.startswith("model name")), "unknown")
-        beside = f"; Linux {linux}, both kernels without huge pages" if linux else ""
+        against = f"; Linux {linux}, both kernels without huge pages" if linux else ""
         self.name, self.rows, self.targets = name, [], []
         self.head = {"run": " ".join(words), "version": "0.1.0",
                      "machine": f"QEMU without hardware virtualization, with "
-                                f"{'one CPU' if cpus == 1 else f'{cpus} CPUs'}{beside}",
+                                f"{'one CPU' if cpus == 1 else f'{cpus} CPUs'}{against}",
                      "processor": processor, "processors": os.cpu_count(),
                      "system": f"Linux {os.uname().release}",
                      "clock": "instructions" if count else "time",

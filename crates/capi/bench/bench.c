@@ -615,7 +615,7 @@ static void *write_loop(void *arg)
     return NULL;
 }
 
-static void beside(int lock, uint32_t n, int readers, double *reads, double *writes)
+static void concurrent(int lock, uint32_t n, int readers, double *reads, double *writes)
 {
     const struct kind *kind = lock <= LONG_SECTIONS ? &kinds[1] : &kinds[2];
     struct timespec time = {0, rounds > 3 ? 400000000 : 50000000};
@@ -661,7 +661,7 @@ static void together(void)
         for (size = 0; size < 2; size++) {
             for (round = 0; round < rounds; round++) {
                 for (lock = 0; lock < LOCKS; lock++) {
-                    beside(lock, sizes[size], readers, &reads[lock][size][round],
+                    concurrent(lock, sizes[size], readers, &reads[lock][size][round],
                            &writes[lock][size][round]);
                 }
             }

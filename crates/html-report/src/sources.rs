@@ -63,7 +63,7 @@ const LISTING: Measure = Measure {
     what: "time that a writer loses to one reader of all areas",
     experiment: "vmallocinfo",
     metric: "lost by a writer",
-    case: "beside 1 readers",
+    case: "with 1 readers",
     before: "readers take the lock",
     after: "readers without a lock",
     size: None,

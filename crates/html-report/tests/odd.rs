@@ -18,7 +18,7 @@ fn rows(value: &str, size: u64, cpus: u64) -> String {
         ("vmap", "CPUs tick", "lazy", "interrupts an unmap"),
         ("quicklist", "pte", "quicklist", "mean"),
         ("quicklist", "nothing of ours", "quicklist", "lines"),
-        ("vmallocinfo", "beside 1 readers", "readers without a lock", "lost by a writer"),
+        ("vmallocinfo", "with 1 readers", "readers without a lock", "lost by a writer"),
         ("vmallocinfo", "get_vmalloc_info", "readers without a lock", "time"),
         ("range-tree", "load", "brie_tree", "time"),
         ("node-sources-counts", "erase", "maple, shared, held", "instructions"),

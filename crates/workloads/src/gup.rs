@@ -98,7 +98,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     let all = lab.cpus.iter().copied().max().unwrap_or(1);
     let paging = lab.paging()?;
     let space = lab.on_first(|| Space::<M, G, R>::new(&paging, all + 1))?;
-    for (writer, case) in [(None, "alone"), (Some(all), "beside a writer")] {
+    for (writer, case) in [(None, "alone"), (Some(all), "with a writer")] {
         for size in SIZES {
             // The writer needs a CPU, too.
             let most = lab.host.machine.count() - usize::from(writer.is_some());

@@ -139,7 +139,7 @@ fn quicklists_are_measured_and_leave_nothing() {
 fn pins_are_measured_and_leave_nothing() {
     let bare = Bare::new(3, 4096).unwrap();
     let report = with_lab(&bare, gup).unwrap();
-    for case in ["alone", "beside a writer"] {
+    for case in ["alone", "with a writer"] {
         for way in ["address-space lock", "fast", "the pins alone"] {
             // Three sizes on one CPU and on two.
             let rows = find(&report, case, way, "time");

@@ -151,8 +151,8 @@ fn lost(what: &[Rounds; 3], to: usize) -> f64 {
 
 /// Adds the rows for so many CPUs next to the writer.
 fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Times) {
-    let idle = format!("beside {others} that do not read");
-    let cases = [&idle, &format!("beside {others} readers"), &format!("{idle}, again")];
+    let idle = format!("with {others} that do not read");
+    let cases = [&idle, &format!("with {others} readers"), &format!("{idle}, again")];
     let known = if others == 0 { 1 } else { cases.len() };
     let rows = cases.map(|case| Row::new(NAME, case, name, 1 + others, alive));
     for (row, time) in rows.iter().zip(&found.time).take(known) {

@@ -106,7 +106,7 @@ pub(crate) fn targets(outcomes: &[Outcome]) -> Vec<Target> {
         let bounds = [(0, "reader", 0.9), (1, "writer", 0.8)];
         let in_reach = |(at, ..): &(usize, &str, f64)| *at == 1 || one.size > PASSING;
         for (at, name, bound) in bounds.into_iter().filter(in_reach) {
-            let target = format!("{name} beside the other, kept@{}", one.size);
+            let target = format!("{name} with the other, kept@{}", one.size);
             targets.push(Target::at_least("two-processors", target, one.kept(at, false), bound));
         }
     }

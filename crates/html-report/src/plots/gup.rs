@@ -9,7 +9,7 @@ const COMMAND: &str = "samara bench --json FILE gup";
 
 pub(super) fn section(results: &Results) -> Section {
     let (mut alone, mut together) = (Vec::new(), Vec::new());
-    for case in ["alone", "beside a writer"] {
+    for case in ["alone", "with a writer"] {
         let time = |row: &Row| row.experiment == "gup" && row.metric == "time" && row.case == case;
         for cpus in super::distinct(results, time, |row| row.cpus) {
             let title = match (case, cpus) {

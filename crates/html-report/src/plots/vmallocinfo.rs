@@ -10,7 +10,7 @@ const COMMAND: &str = "samara bench --json FILE vmallocinfo";
 pub(super) fn section(results: &Results) -> Section {
     let is = |row: &Row, metric: &str| row.experiment == "vmallocinfo" && row.metric == metric;
     let readers = |row: &Row| row.cpus.saturating_sub(1) as f64;
-    let reading = |row: &Row| row.case.starts_with("beside") && row.case.ends_with("readers");
+    let reading = |row: &Row| row.case.starts_with("with") && row.case.ends_with("readers");
     let lost = |row: &Row| is(row, "lost by a writer") && reading(row);
     let listing = |row: &Row| is(row, "time of a listing") && reading(row);
     let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info" && row.size > 0;

@@ -34,14 +34,14 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
                 times.push(round(lab, context, way, contended)?);
             }
         }
-        for (times, case) in times.iter().zip(["faults alone", "faults beside a mapper"]) {
+        for (times, case) in times.iter().zip(["faults alone", "faults with a mapper"]) {
             report.rows.extend(times.rows(&Row::new(NAME, case, way.name(), 1, 1), "time", "ns"));
         }
         let ratio = times[1].times(&times[0]);
-        let row = Row::new(NAME, "faults beside a mapper", way.name(), 1, 1);
+        let row = Row::new(NAME, "faults with a mapper", way.name(), 1, 1);
         report.rows.push(row.with("of the time alone", ratio, ""));
         if way == SpaceKind::Ours && lab.at_once {
-            let target = "time of a fault beside a mapper, of that alone";
+            let target = "time of a fault with a mapper, of that alone";
             report.targets.push(Target::at_most(NAME, target, ratio, 1.15));
         }
     }

@@ -127,7 +127,7 @@ fn readers_are_measured_and_leave_nothing() {
     let report = run(3, 4096, vmallocinfo).unwrap();
     for way in ["readers take the lock", "readers without a lock"] {
         for (others, case) in [(0, "that do not read"), (2, "that do not read"), (2, "readers")] {
-            let case = format!("beside {others} {case}");
+            let case = format!("with {others} {case}");
             let rows = find(&report, &case, way, "time of a writer");
             assert!(rows.len() == 1 && rows[0].size == 100 && rows[0].cpus == others + 1, "{case}");
         }
