@@ -6,7 +6,7 @@
 //! thread's epoch before it runs deferred functions, which pairs with the release of unpinning.
 //!
 //! Most deferred functions do not free a piece. Each is a token for a batch of pieces, which the
-//! thread that retired them frees: see [`home`].
+//! thread that retired them frees: see [`thread_batches`].
 
 mod thread_batches;
 

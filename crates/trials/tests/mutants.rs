@@ -76,8 +76,8 @@ fn local_flushes_left_out_are_seen() {
 fn remote_flushes_left_out_are_seen() {
     is_seen(LeftOut::Remote, Affected::Each, &[2, 4], WRITES);
     is_seen(LeftOut::Remote, Affected::After(1), &[2, 4], READS);
-    // With two CPUs that is the third turn: the second has 5 flushes of each kind, the third 3.
-    is_seen(LeftOut::Remote, Affected::After(2 + 10 + 3), &[2], OLD);
+    // With two CPUs that is the third turn: the second has 5 flushes of each kind, the third 4.
+    is_seen(LeftOut::Remote, Affected::After(2 + 10 + 4), &[2], OLD);
 }
 
 #[test]

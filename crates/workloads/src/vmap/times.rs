@@ -43,7 +43,8 @@ impl Times {
 }
 
 /// Runs all rounds of the three implementations, in turns, and returns their [`Times`]. The block
-/// runs so many operations on each CPU: `times`, and fewer of the baseline that interrupts all CPUs.
+/// runs so many operations on each CPU: `times`, and fewer of the baseline that interrupts all
+/// CPUs.
 macro_rules! in_turns {
     ($rig:expr, $all:expr, $cpus:expr, $times:expr, |$areas:ident, $some:ident| $round:expr) => {{
         let mut found: [$crate::vmap::times::Times; 3] = Default::default();
