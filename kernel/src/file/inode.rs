@@ -9,7 +9,6 @@ use super::deny_write::Users;
 use super::epoll::Epoll;
 use super::eventfd::EventFd;
 use super::locks::FileLocks;
-use super::open::refused;
 use super::pidfd::PidFd;
 use super::pipe::Pipe;
 use super::proc;
@@ -28,9 +27,11 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, EPERM};
+use linux_raw_sys::errno::{
+    EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOMEM, ENOSPC, ENOTDIR, EPERM,
+};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
-use mm::{Object, Seals, Shared, Shmem, ShmemKind};
+use mm::{Object, ObjectError, Seals, Shared, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
 
 /// The device of the files in memory, as the listings of maps show it: major and minor number.
@@ -379,5 +380,35 @@ impl Inode {
             }
             _ => None,
         }
+    }
+}
+
+/// The errno for a file's object.
+pub(crate) fn refused(error: ObjectError) -> Errno {
+    match error {
+        ObjectError::OutOfMemory(_)
+        | ObjectError::HeapExhausted
+        | ObjectError::GroupLimit
+        | ObjectError::Overcommit => Errno(ENOSPC),
+        ObjectError::Sealed => Errno(EPERM),
+        ObjectError::BeyondEnd => Errno(EFBIG),
+        other => mm::Error::Object(other).into(),
+    }
+}
+
+/// Sets the size of a regular file.
+///
+/// # Errors
+/// EISDIR, EINVAL: none. EPERM, EFBIG.
+pub(crate) fn truncate(node: &Inode, bytes: u64) -> Result<(), Errno> {
+    match &node.kind {
+        InodeKind::File(memory) => {
+            let _writing = lock(&node.writing);
+            memory.set_size(bytes).map_err(refused)?;
+            node.touch(&[WRITTEN, CHANGED]);
+            Ok(())
+        }
+        InodeKind::Folder(_) => Err(Errno(EISDIR)),
+        _ => Err(Errno(EINVAL)),
     }
 }

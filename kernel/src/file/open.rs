@@ -7,7 +7,7 @@
 use super::budget::Charge;
 use super::deny_write::Writer;
 use super::dirents::Listing;
-use super::inode::{CHANGED, Device, Inode, InodeKind, READ, WRITTEN};
+use super::inode::{CHANGED, Device, Inode, InodeKind, READ, WRITTEN, refused, truncate};
 use super::locks::LockScope;
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
@@ -21,10 +21,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOSPC, ENXIO, EPERM, ESPIPE,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOSPC, ENXIO, ESPIPE,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
-use mm::{Backing, ObjectError, Shared, Shmem};
+use mm::{Backing, Shared, Shmem};
 use spin::Once;
 use spin::mutex::SpinMutex;
 
@@ -473,35 +473,5 @@ impl Drop for Open {
                 let _ = self.node.locks.release(of, self.owner(), 0..u64::MAX);
             }
         }
-    }
-}
-
-/// The errno for a file's object.
-pub(crate) fn refused(error: ObjectError) -> Errno {
-    match error {
-        ObjectError::OutOfMemory(_)
-        | ObjectError::HeapExhausted
-        | ObjectError::GroupLimit
-        | ObjectError::Overcommit => Errno(ENOSPC),
-        ObjectError::Sealed => Errno(EPERM),
-        ObjectError::BeyondEnd => Errno(EFBIG),
-        other => mm::Error::Object(other).into(),
-    }
-}
-
-/// Sets the size of a regular file.
-///
-/// # Errors
-/// EISDIR, EINVAL: none. EPERM, EFBIG.
-pub(crate) fn truncate(node: &Inode, bytes: u64) -> Result<(), Errno> {
-    match &node.kind {
-        InodeKind::File(memory) => {
-            let _writing = lock(&node.writing);
-            memory.set_size(bytes).map_err(refused)?;
-            node.touch(&[WRITTEN, CHANGED]);
-            Ok(())
-        }
-        InodeKind::Folder(_) => Err(Errno(EISDIR)),
-        _ => Err(Errno(EINVAL)),
     }
 }

@@ -5,7 +5,7 @@ use crate::call::fail;
 use crate::errno::Errno;
 use crate::file::deny_write::Writer;
 use crate::file::inode::{CHANGED, Inode, InodeKind, WRITTEN};
-use crate::file::open::{refused, truncate as set_size};
+use crate::file::inode::{refused, truncate as set_size};
 use crate::lock::lock;
 use crate::task::signal;
 use core::sync::atomic::Ordering;

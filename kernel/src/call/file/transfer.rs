@@ -18,14 +18,13 @@ use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, EPIPE};
 use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 use zerocopy::IntoBytes;
 
-/// Reads, at a place or at the position.
+/// Reads, at a place or at the position, of a file that may be read.
 fn read_into(
     call: &mut Call<'_>,
     (fd, open): (u64, &Arc<Open>),
     at: Option<u64>,
     parts: &Parts,
 ) -> Outcome {
-    open.check_read()?;
     if open.node.is_folder() {
         return fail(EISDIR);
     }
@@ -155,14 +154,13 @@ fn read_messages(
     Ok(done)
 }
 
-/// Writes, at a place or at the position.
+/// Writes, at a place or at the position, to a file that may be written.
 fn write_from(
     call: &mut Call<'_>,
     (fd, open): (u64, &Arc<Open>),
     at: Option<u64>,
     parts: &Parts,
 ) -> Outcome {
-    open.check_write()?;
     if let InodeKind::Event(event) = &open.node.kind {
         return eventfd::write(call, (fd, open), event, parts);
     }
