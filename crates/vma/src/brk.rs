@@ -1,13 +1,8 @@
 //! brk: moves the end of the heap.
 
 use crate::{
-    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon_vma::AnonSlot,
-    host::{Host, Work},
-    space::Writer,
-    space_state::VmaCounts,
-    step_plan::StepPlan,
-    vma::page_align,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon_vma::AnonSlot, host::Host,
+    space::Writer, step_plan::StepPlan, vma::page_align, vma_counts::VmaCounts, work::Work,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {

@@ -6,10 +6,11 @@ use grace::Reclaim;
 
 use crate::{
     Area, Error, MappedFile, RefCounted, SpaceId, Vma,
-    host::{Host, Work},
+    host::Host,
     space::Writer,
     step_plan::{StepPlan, StepStores},
     tree::{TreeWrite, Vmas},
+    work::Work,
 };
 
 /// One step of a call.

@@ -5,13 +5,9 @@
 //! sees that the event happened.
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
-    anon_vma::AnonSlot,
-    host::{Host, Work},
-    merge::may_share_anon,
-    space::Writer,
-    step_plan::StepPlan,
-    tree::VmaRef,
+    AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon_vma::AnonSlot,
+    host::Host, merge::may_share_anon, space::Writer, step_plan::StepPlan, tree::VmaRef,
+    work::Work,
 };
 
 impl<F: MappedFile, R: grace::Reclaim> AddressSpace<F, R> {

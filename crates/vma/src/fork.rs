@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, host::Host,
-    space::Writer, space_state::VmaCounts, tree::TreeWrite, tree::Vmas,
+    space::Writer, tree::TreeWrite, tree::Vmas, vma_counts::VmaCounts,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {

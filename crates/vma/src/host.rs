@@ -1,5 +1,4 @@
-//! The host of an address space, and what a step asks of it: the work on pages, and the range that
-//! gets a VMA.
+//! The host of an address space, to which a step gives its work on pages.
 //!
 //! `vma` knows no pages. It decides what happens to them, and a [`Host`] does it. The order of both
 //! is that of a [`CallStep`].
@@ -9,9 +8,8 @@ use core::ops::Range;
 use grace::Reclaim;
 
 use crate::{
-    AddressSpace, Advice, CallStep, Error, MappedFile, VmFlags, Vma,
-    space::Writer,
-    space_state::{SpaceState, VmaCounts},
+    AddressSpace, CallStep, EnteredRange, Error, MappedFile, Vma, space::Writer,
+    space_state::SpaceState,
 };
 
 /// A host of an address space: the crate that manages the pages behind its VMAs.
@@ -50,7 +48,7 @@ pub trait Host<F: MappedFile, R: Reclaim> {
 
     /// Whether the host marks a VMA before each page that it brings in
     /// ([`Vma::mark_touched`](crate::Vma::mark_touched)). Then unmapping a VMA without the mark is
-    /// [`Work::Nothing`].
+    /// [`Work::Nothing`](crate::Work).
     const MARKS_TOUCHED: bool = false;
 
     /// Whether the host brings in the pages of a call that populates, after the call: its faults
@@ -61,7 +59,7 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     /// A step of a call on `space` is about to be made, which may still fail. A host that has the
     /// pages of one space refuses the others: safe code may give its host to a copy
     /// ([`Writer::duplicate`]). Memory for `growth` more bytes must be promised
-    /// ([`VmFlags::ACCOUNT`]); what is promised and not needed when the call has ended is given
+    /// (`VmFlags::ACCOUNT`); what is promised and not needed when the call has ended is given
     /// back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]), `vma`
     /// has its contents, if they are not those of its neighbour: nothing waits in the range when
     /// this returns. By default it does nothing.
@@ -143,71 +141,6 @@ impl<F: MappedFile, R: Reclaim, H: Host<F, R>> Host<F, R> for &mut H {
     }
 }
 
-/// The work on pages that belongs to a step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Work {
-    /// None. VMAs change, or a range gets its first VMA: no host is asked to apply it.
-    Nothing,
-    /// The range maps nothing any more: its pages go. When the step has ended, no CPU has a
-    /// translation of them. If it `may_wait`, the range had private anonymous memory only, and was
-    /// unmapped by munmap(2): then CPUs may have translations while [`Host::waiting`] names it.
-    Unmap {
-        /// The range.
-        range: Range<usize>,
-        /// Whether CPUs may have translations of the range for a while.
-        may_wait: bool,
-    },
-    /// The range gets a new map in the place of others, whose pages go.
-    Replace(Range<usize>),
-    /// The range has other rights ([`CallStep::vma`]); its flags were `old`. When the step has
-    /// ended, no CPU has a translation with a right that the VMA has lost.
-    Protect {
-        /// The range.
-        range: Range<usize>,
-        /// The flags that it had.
-        old: VmFlags,
-    },
-    /// The pages of `from` move to the range of the same length at `to`, which has none. When the
-    /// step has ended, no CPU has a translation of `from`.
-    Move {
-        /// The range of the pages.
-        from: Range<usize>,
-        /// Where they go.
-        to: usize,
-        /// Whether both ranges lie in VMAs that stay (UFFDIO_MOVE): then pages may be at `to`, and
-        /// the host refuses the move.
-        stays: bool,
-    },
-    /// madvise(2) on a part of one VMA ([`CallStep::vma`]), which stays. The host may make parts of
-    /// it busy ([`CallStep::while_busy`]).
-    Advise {
-        /// The part.
-        range: Range<usize>,
-        /// The advice.
-        advice: Advice,
-    },
-}
-
-impl Work {
-    /// Whether VMAs that stay are busy meanwhile.
-    pub(crate) fn holds(&self) -> bool {
-        matches!(self, Work::Move { .. })
-    }
-
-    /// That of a new map over a range. `gone` is its effect on the VMAs that it overlaps.
-    pub(crate) fn replacing(range: Range<usize>, gone: VmaCounts) -> Work {
-        if gone.sizes.total() == 0 { Work::Nothing } else { Work::Replace(range) }
-    }
-
-    /// That of a change of a VMA's flags over a range.
-    pub(crate) fn of_flags(range: Range<usize>, old: VmFlags, new: VmFlags) -> Work {
-        match (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY) {
-            true => Work::Protect { range, old },
-            false => Work::Nothing,
-        }
-    }
-}
-
 /// Which address space a step is of. Valid while the space stays where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpaceId(*const ());
@@ -224,15 +157,6 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
     pub fn id(&self) -> SpaceId {
         SpaceId::new(self.state())
     }
-}
-
-/// A range that gets a VMA where it had none, or another one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EnteredRange {
-    /// The range.
-    pub range: Range<usize>,
-    /// Whether the map is new. Otherwise a map that was there grows, or moves.
-    pub new: bool,
 }
 
 impl<'a, F: MappedFile, R: Reclaim> Writer<'a, F, R> {

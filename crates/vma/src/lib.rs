@@ -12,7 +12,7 @@
 //! | pkey_alloc, pkey_free | [`Writer::pkey_alloc`], [`Writer::pkey_free`] | `pkey` |
 //! | mremap | [`Writer::mremap`] | `mremap` |
 //! | brk | [`Writer::brk`] | `brk` |
-//! | madvise | [`Writer::madvise`] | `madvise` |
+//! | madvise | [`Writer::madvise`] | `madvise`, `advice` |
 //! | mlock, mlock2, munlock, mlockall, munlockall | [`Writer::mlock`] and its neighbours | `mlock` |
 //! | fork | [`Writer::fork`] | `fork` |
 //! | execve, drivers | [`AddressSpace::new`], [`Writer::adopt`] | `space`, `rare_calls` |
@@ -34,8 +34,10 @@
 //!    |
 //! space, tree, space_state ......... the tree of VMAs, and the rest of the state
 //!    |
+//! work, vma_counts, sizes, pkey_set  work on pages; counts of VMAs, their sizes, protection keys
+//!    |
 //! vma, anon_vma, mapped_file ....... a VMA; which may share anonymous pages, and which were used
-//! flags, limits, profile, error .... sizes and limits; the rules that differ between kernels
+//! flags, advice, profile, error .... bits and advice; the rules that differ between kernels
 //! ```
 //!
 //! # Why it is correct
@@ -67,6 +69,7 @@ compile_error!(
     "samara-vma models address spaces of 47 bits and more: build it for a 64-bit target"
 );
 
+mod advice;
 mod anon_vma;
 mod brk;
 mod call_step;
@@ -86,9 +89,11 @@ mod mprotect;
 mod mremap;
 mod munmap;
 mod pkey;
+mod pkey_set;
 mod proc_maps;
 mod profile;
 mod rare_calls;
+mod sizes;
 mod soft_dirty;
 mod space;
 mod space_state;
@@ -103,14 +108,15 @@ mod tree;
 mod uffd;
 mod unmapped_area;
 mod vma;
+mod vma_counts;
+mod work;
 
+pub use advice::Advice;
 pub use anon_vma::TouchMark;
 pub use call_step::CallStep;
 pub use error::Error;
 pub use flags::{UnknownFlag, VmFlags};
-pub use host::{EnteredRange, Host, SpaceId, Work};
-pub use limits::{Limits, Sizes};
-pub use madvise::Advice;
+pub use host::{Host, SpaceId};
 pub use map_request::{MapFlags, MapRequest};
 pub use maple::RefCounted;
 pub use mapped_file::{MappedFile, NoFile, Placement};
@@ -118,10 +124,13 @@ pub use mlock::LockAll;
 pub use mremap::RemapRequest;
 pub use profile::Profile;
 pub use rare_calls::WholeVma;
-pub use space::{AddressSpace, Layout, MmapLock, MoreLines, Writer};
+pub use sizes::{Limits, Sizes};
+pub use space::{AddressSpace, MmapLock, MoreLines, Writer};
+pub use space_state::Layout;
 pub use sysv_shm::AttachRequest;
 pub use tree::Area;
 pub use vma::{PAGE_SIZE, Policy, Uffd, Vma};
+pub use work::{EnteredRange, Work};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -8,11 +8,12 @@
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     anon_vma::{Anon, AnonSlot, Generation, Moment},
-    host::{Host, Work},
+    host::Host,
     space::Writer,
-    space_state::VmaCounts,
     step_plan::StepPlan,
     tree::{VmaPart, VmaRef},
+    vma_counts::VmaCounts,
+    work::Work,
 };
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private

@@ -3,14 +3,15 @@
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon_vma::AnonSlot,
-    host::{Host, Work},
+    host::Host,
     map_request::MapType,
     space::Writer,
-    space_state::VmaCounts,
     step_plan::StepPlan,
     tree::{Overlap, VmaRef},
     unmapped_area::{Found, WantedPlace, pages},
     vma::{PAGE_SIZE, page_align},
+    vma_counts::VmaCounts,
+    work::Work,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {

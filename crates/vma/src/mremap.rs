@@ -7,13 +7,14 @@
 use crate::anon_vma::AnonSlot;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
-    host::{Host, Work},
+    host::Host,
     space::Writer,
     step_plan::{StepPlan, StepStores},
     tree::TreeWrite,
     tree::VmaRef,
     unmapped_area::{WantedPlace, pages},
     vma::{page_align, page_align_wrapping},
+    work::Work,
 };
 
 /// The arguments of mremap.

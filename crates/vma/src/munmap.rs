@@ -2,12 +2,13 @@
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,
-    host::{Host, Work},
-    pkey::Pkeys,
+    host::Host,
+    pkey_set::Pkeys,
     space::Writer,
     step_plan::StepPlan,
     tree::{Overlap, TreeWrite, VmaRef},
     vma::page_align,
+    work::Work,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {

@@ -5,12 +5,13 @@ use alloc::sync::Arc;
 
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
-    host::{Host, Work},
+    host::Host,
     mmap::{can_be_mergeable, range_end},
     space::Writer,
     step_plan::StepPlan,
     tree::VmaRef,
     vma::{PAGE_SHIFT, page_align_wrapping},
+    work::Work,
 };
 
 /// A full description of a VMA, as execve or a driver makes one.

@@ -17,31 +17,11 @@ use grace::{Concurrent, Reclaim};
 use maple::{Nodes, SoleLock, SoleTree};
 
 #[cfg(any(test, fuzzing))]
-use crate::space_state::VmaCounts;
+use crate::vma_counts::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host,
+    Area, Error, Layout, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host,
     space_state::SpaceState, tree::Tree, tree::VmaRef, tree::Vmas,
 };
-
-/// The addresses of a program's parts, in bytes. execve sets them.
-///
-/// ```
-/// use vma::Layout;
-/// let mmap_base = 0x7fff_0000_0000;
-/// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base, ..Layout::default() };
-/// assert_eq!(layout.start_stack, 0);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Layout {
-    /// The start of the heap.
-    pub start_brk: usize,
-    /// The current end of the heap.
-    pub brk: usize,
-    /// An address inside the main stack.
-    pub start_stack: usize,
-    /// The address at which the downward search for free addresses begins.
-    pub mmap_base: usize,
-}
 
 /// The address space of a program. `F` is the host's file type, `R` the tree's reclamation engine
 /// ([`grace::Single`] for one owner).

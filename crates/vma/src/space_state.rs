@@ -3,15 +3,35 @@
 //! The tree's lock guards it. Each part is a word of its own, so that the lock's holder can change
 //! it while the lock is borrowed by the tree's writer. The accesses are plain loads and stores.
 
-use core::ops::Add;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::{
-    Layout, Limits, VmFlags, Vma,
+    Limits, VmFlags, Vma,
     anon_vma::{Anon, Generation, Moment},
-    limits::{KINDS, SizeChange},
-    pkey::Pkeys,
+    pkey_set::Pkeys,
+    sizes::{KINDS, SizeChange},
+    vma_counts::VmaCounts,
 };
+
+/// The addresses of a program's parts, in bytes. execve sets them.
+///
+/// ```
+/// use vma::Layout;
+/// let mmap_base = 0x7fff_0000_0000;
+/// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base, ..Layout::default() };
+/// assert_eq!(layout.start_stack, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    /// The start of the heap.
+    pub start_brk: usize,
+    /// The current end of the heap.
+    pub brk: usize,
+    /// An address inside the main stack.
+    pub start_stack: usize,
+    /// The address at which the downward search for free addresses begins.
+    pub mmap_base: usize,
+}
 
 /// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
 #[derive(Debug, Default)]
@@ -29,51 +49,6 @@ impl LockedWord {
 
     fn set(&self, value: usize) {
         self.0.store(value, Relaxed);
-    }
-}
-
-/// Counts of VMAs, or the change of these counts by one write.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct VmaCounts {
-    /// VMAs in the tree.
-    pub(crate) vmas: isize,
-    /// VMAs that fork drops or changes ([`Vma::changes_at_fork`]).
-    pub(crate) unshared: isize,
-    /// Their sizes.
-    pub(crate) sizes: SizeChange,
-}
-
-impl VmaCounts {
-    /// One VMA with these contents, without its size.
-    pub(crate) fn of<F>(vma: &Vma<F>) -> Self {
-        VmaCounts { vmas: 1, unshared: vma.changes_at_fork().into(), ..VmaCounts::default() }
-    }
-
-    /// Counts `sign` times a VMA with these contents, without its size.
-    pub(crate) fn count<F>(&mut self, vma: &Vma<F>, sign: isize) {
-        *self = *self + VmaCounts::of(vma).times(sign);
-    }
-
-    /// Counts `sign` times the size of `len` bytes of a VMA with these flags.
-    pub(crate) fn size(mut self, flags: VmFlags, len: usize, sign: isize) -> Self {
-        self.sizes = self.sizes + SizeChange::of(flags, len as isize * sign);
-        self
-    }
-}
-
-impl VmaCounts {
-    pub(crate) fn times(self, sign: isize) -> Self {
-        let sizes = SizeChange(self.sizes.0.map(|bytes| sign * bytes));
-        VmaCounts { vmas: sign * self.vmas, unshared: sign * self.unshared, sizes }
-    }
-}
-
-impl Add for VmaCounts {
-    type Output = VmaCounts;
-
-    fn add(self, more: VmaCounts) -> VmaCounts {
-        let (vmas, unshared) = (self.vmas + more.vmas, self.unshared + more.unshared);
-        VmaCounts { vmas, unshared, sizes: self.sizes + more.sizes }
     }
 }
 

@@ -5,9 +5,9 @@ use core::ops::Range;
 
 use crate::{
     Area, Vma,
-    host::{EnteredRange, Work},
-    space_state::VmaCounts,
     tree::TreeWrite,
+    vma_counts::VmaCounts,
+    work::{EnteredRange, Work},
 };
 
 /// The stores of a step.

@@ -15,7 +15,7 @@ use maple::{Nodes, RefCountedRef, SoleTree, SoleWriter};
 
 use crate::{
     Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon_vma::AnonSlot,
-    space_state::SpaceState, space_state::VmaCounts,
+    space_state::SpaceState, vma_counts::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.

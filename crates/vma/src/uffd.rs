@@ -3,11 +3,8 @@
 use core::ops::Range;
 
 use crate::{
-    Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma,
-    host::{Host, Work},
-    mmap::range_end,
-    space::Writer,
-    step_plan::StepPlan,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma, host::Host,
+    mmap::range_end, space::Writer, step_plan::StepPlan, work::Work,
 };
 
 impl<F> Vma<F> {
