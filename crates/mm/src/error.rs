@@ -4,7 +4,7 @@ use core::fmt;
 
 use machine::{FrameError, VirtAddr};
 
-use crate::{Access, CollapseError, ObjectError, UserFaultError};
+use crate::Access;
 
 /// The reasons of a kind of failure, each with its errno and its text.
 macro_rules! reasons {
@@ -24,22 +24,105 @@ macro_rules! reasons {
             }
         }
 
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self { $($name::$variant => $text),* })
             }
         }
 
         impl core::error::Error for $name {}
 
-        impl From<$name> for crate::Error {
+        impl From<$name> for Error {
             fn from(reason: $name) -> Self {
-                crate::Error::$kind(reason)
+                Error::$kind(reason)
             }
         }
     };
 }
-pub(crate) use reasons;
+
+reasons! {
+    /// Why pages were not made huge.
+    CollapseError, Error::Collapse {
+        /// The memory cannot have huge pages, or one of them would have no page at all, or a guard
+        /// page: EINVAL.
+        NoPages 22 "the memory cannot have huge pages, or a part has no page or a guard page";
+        /// A page is pinned: EAGAIN.
+        Pinned 11 "a page is pinned: try again when it is not";
+        /// A monitor of a userfaultfd has write-protected a page: EINVAL.
+        WriteProtected 22 "a page is write-protected: resolve it first";
+        /// A page is absent, or the zero page, in memory that a monitor watches: EBUSY.
+        Watched 16 "a page is absent, and is its monitor's: bring it in first";
+        /// There is no block of 2 MiB: ENOMEM.
+        OutOfMemory 12 "there is no free block of 2 MiB";
+        /// The group of the space has reached its limit of frames: EBUSY.
+        GroupLimit 16 GROUP_LIMIT;
+    }
+}
+
+reasons! {
+    /// Why a call of the monitor failed.
+    UserFaultError, Error::UserFault {
+        /// The memory is not registered, or not for this: ENOENT.
+        NotRegistered 2 "the memory is not registered for such faults";
+        /// The page is present: EEXIST.
+        Present 17 "the page is present already";
+        /// The object has no such page, or ends before it: EFAULT.
+        Absent 14 "the object has no such page";
+        /// There is no page to move: ENOENT.
+        Hole 2 "there is no page to move; allow holes, or bring it in";
+        /// The page to move is pinned, or is not the program's alone: EBUSY.
+        Busy 16 "the page is pinned, or another process shares it";
+        /// The monitor has not read yet of a change of the memory: EAGAIN.
+        Changing 11 "the memory has changed; read the event first";
+    }
+}
+
+/// Why an object has no page for a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// The page is not in memory. [`Object::bring_in`](crate::Object::bring_in) brings it.
+    Absent,
+    /// The page lies beyond the end of the object: SIGBUS.
+    BeyondEnd,
+    /// There is no memory for the page.
+    OutOfMemory(FrameError),
+    /// The group that the object counts for has reached its limit of frames.
+    GroupLimit,
+    /// The page could not be read: SIGBUS.
+    Failed,
+    /// The object does not have the operation.
+    NotSupported,
+    /// The host promises no more memory ([`Commitment`](crate::Commitment)).
+    Overcommit,
+    /// A seal of the object forbids it.
+    Sealed,
+    /// The object is for address spaces of another [`Paging`](paging::Paging).
+    Foreign,
+    /// There is no heap for the object, or for what it keeps of a page.
+    HeapExhausted,
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectError::Absent => f.write_str("the page is not in memory"),
+            ObjectError::BeyondEnd => f.write_str("the page lies beyond the end of the object"),
+            ObjectError::OutOfMemory(error) => write!(f, "no memory for a page: {error}"),
+            ObjectError::GroupLimit => f.write_str(GROUP_LIMIT),
+            ObjectError::Failed => f.write_str("the page could not be read"),
+            ObjectError::NotSupported => f.write_str("the object does not have the operation"),
+            ObjectError::Overcommit => f.write_str("the host promises no more memory"),
+            ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
+            ObjectError::Foreign => f.write_str(
+                "the object belongs to another machine; make it with the `Paging` of the space",
+            ),
+            ObjectError::HeapExhausted => f.write_str("no heap for an object; free some"),
+        }
+    }
+}
+
+impl core::error::Error for ObjectError {}
 
 /// Why a page fault could not be handled. Nothing has changed.
 ///
@@ -211,4 +294,10 @@ impl From<ObjectError> for Error {
     fn from(error: ObjectError) -> Self {
         Error::Object(error)
     }
+}
+
+/// Lack of memory for a table of this space's own.
+pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
+    debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
+    vma::Error::OutOfMemory
 }

@@ -41,11 +41,14 @@
 //!    |       fault .. a kind of page per file  listing .... smaps, pagemap, mincore
 //!    |          |                              pins ....... copies, pinned frames
 //!    |          |                                 |
-//! change/page_host .. sweeps of tables during a call; change/gather: frames until the flush
+//! change/page_host .. the pages of a call; change/sweep, change/gather: frames until the flush
 //!    |          |                                 |
 //! object ..... memfd, files, devices; object/mappings: an object's way back to the spaces
 //!    |          |                                 |
 //! space ...... `Core`: the VMAs, the tables and the counts of a space
+//!    |
+//! change/deferred_unmap, change/wait_lists, change/release: unmapped frames that wait, and go
+//! entry_marks, addresses, error: marks and entries that stand for no page; ranges; errors
 //!    |
 //! vma, paging, grace, machine
 //! ```
@@ -82,7 +85,10 @@
 #![deny(missing_docs)]
 extern crate alloc;
 
+mod access;
+mod addresses;
 mod change;
+mod entry_marks;
 mod error;
 mod fault;
 mod listing;
@@ -102,38 +108,38 @@ mod reclaim;
 mod space;
 mod thresholds;
 
-pub use change::collapse::CollapseError;
+pub use access::Access;
+pub use change::locked_call::Calls;
 pub use change::msync::SyncFlags;
 pub use change::page_host::PageHost;
 pub use change::unmap_policy::UnmapPolicy;
-pub use error::{Error, FaultError};
+pub use error::{CollapseError, Error, FaultError, ObjectError, UserFaultError};
 pub use fault::FaultOutcome;
 pub use fault::fault_blocks::FaultBlocks;
 pub use fault::huge_page::HugePages;
-pub use fault::rights::Access;
 pub use listing::pagemap;
 pub use listing::smaps::{Totals, Usage};
 pub use monitor::Resolved;
-pub use monitor::events::{UserFaultChange, UserFaultEvent, UserFaultEvents};
-pub use monitor::pagemap_scan::{PageCategories, PageRegion, Scan, Scanned};
-pub use monitor::userfault::{
-    UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
+pub use monitor::handler::{
+    UserFault, UserFaultChange, UserFaultEvent, UserFaultEvents, UserFaultHandler, UserFaultKind,
 };
+pub use monitor::pagemap_scan::{PageCategories, PageRegion, Scan, Scanned};
+pub use monitor::userfault::UserFaultModes;
 pub use object::backing::Backing;
 pub use object::device_memory::DeviceMemory;
 pub use object::file::{File, PageSource};
 pub use object::mappings::Mappings;
 pub use object::seals::Seals;
 pub use object::shmem::{Shmem, ShmemKind};
-pub use object::{CachedPages, MemoryPages, Object, ObjectError, ObjectInfo};
+pub use object::{CachedPages, MemoryPages, Object, ObjectInfo};
 pub use paging::Swap;
 pub use pins::UserPins;
 pub use pins::user_copy::CopyError;
 pub use reclaim::Reclaimed;
+pub use space::AddressSpace;
 pub use space::commitment::{Commitment, Overcommit};
 pub use space::group::{FrameGroup, GroupError, OnLimit};
 pub use space::shared::{Shared, WeakShared};
-pub use space::{AddressSpace, Calls};
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };

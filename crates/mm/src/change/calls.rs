@@ -13,7 +13,7 @@ use vma::{AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
 use crate::{
     Access, AddressSpace, Backing, Calls, Commitment, Error, FaultError, ObjectError, Shared,
-    Shmem, ShmemKind, fault::rights, object::text,
+    Shmem, ShmemKind, addresses::pages_of, fault::rights, object::text,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -318,12 +318,4 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// The pages that a call unmaps, as far as there are addresses.
-pub(crate) fn pages_of(addr: usize, len: usize) -> Range<usize> {
-    addr..addr
-        .checked_add(len)
-        .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE))
-        .unwrap_or(addr)
 }

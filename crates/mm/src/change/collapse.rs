@@ -22,35 +22,16 @@ use vma::{CallStep, VmFlags, Vma};
 
 use crate::{
     Backing, HugePages,
-    change::gather::flush_and_release,
-    change::page_host::{PageHost, TableWork, virt},
-    error::reasons,
+    addresses::{HUGE, virt},
+    change::page_host::{PageHost, TableWork},
+    change::release::flush_and_release,
+    entry_marks::WP,
+    error::CollapseError,
+    fault::frame_contents::copy,
     fault::frame_ref::{NoFrame, Reference, block_of, is_counted},
-    fault::huge_page::HUGE,
-    fault::new_frame::copy,
     fault::rights,
     fault::zero_page::zero_block,
-    monitor::page_marks::WP,
 };
-
-reasons! {
-    /// Why pages were not made huge.
-    CollapseError, Error::Collapse {
-        /// The memory cannot have huge pages, or one of them would have no page at all, or a guard
-        /// page: EINVAL.
-        NoPages 22 "the memory cannot have huge pages, or a part has no page or a guard page";
-        /// A page is pinned: EAGAIN.
-        Pinned 11 "a page is pinned: try again when it is not";
-        /// A monitor of a userfaultfd has write-protected a page: EINVAL.
-        WriteProtected 22 "a page is write-protected: resolve it first";
-        /// A page is absent, or the zero page, in memory that a monitor watches: EBUSY.
-        Watched 16 "a page is absent, and is its monitor's: bring it in first";
-        /// There is no block of 2 MiB: ENOMEM.
-        OutOfMemory 12 "there is no free block of 2 MiB";
-        /// The group of the space has reached its limit of frames: EBUSY.
-        GroupLimit 16 crate::error::GROUP_LIMIT;
-    }
-}
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Makes the pages of a part of a VMA huge, 2 MiB after 2 MiB, which are busy meanwhile. As in

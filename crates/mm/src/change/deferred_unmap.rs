@@ -82,11 +82,11 @@ use spin::{Once, mutex::SpinMutex};
 
 use crate::{
     UnmapPolicy,
-    change::gather::{Gather, release},
-    change::page_host::virt,
+    addresses::{HUGE, virt},
+    change::gather::Gather,
     change::range_list::Ranges,
+    change::release::release,
     change::wait_lists::{EndedWait, WaitList, WaitLists, unlink_empty},
-    fault::huge_page::HUGE,
     thresholds::KEPT_RANGE_BYTES,
 };
 

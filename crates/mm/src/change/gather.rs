@@ -1,5 +1,4 @@
-//! The frames and tables that a change of pages has taken, until they may be reused: the one place
-//! of this crate that gives them back.
+//! The frames and tables that a change of pages has taken, until they may be reused.
 //!
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
 //! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
@@ -18,9 +17,8 @@ use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
 use vma::PAGE_SIZE;
 
 use crate::{
-    change::page_host::virt,
+    change::release::flush_and_release,
     change::wait_lists::{WaitList, unlink_empty},
-    space::Core,
     thresholds::GATHER_FRAMES,
 };
 
@@ -49,16 +47,6 @@ pub(crate) enum TakenPages<C> {
     All,
     /// Those for which it says so.
     Those(C),
-}
-
-/// A page that the range of a sweep cuts in two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CutPage {
-    /// The VMAs allow none.
-    Fails,
-    /// It is left as it is: a fault has brought it in since the ends of the range were split, as if
-    /// it came after the call; or nothing of it is to change.
-    IsLater,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
@@ -93,7 +81,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
 
     /// Changes the pages of a range, up to the first one whose frame has no room here. Returns its
     /// address.
-    fn sweep(
+    pub(super) fn sweep(
         &mut self,
         whose: SweptPages,
         range: VirtRange,
@@ -131,9 +119,17 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
     }
 
     /// See [`PendingFlush::keep_tables`].
-    fn keep_tables(&mut self, keep: bool) {
+    pub(super) fn keep_tables(&mut self, keep: bool) {
         if let Some(pending) = &mut self.pending {
             pending.keep_tables(keep);
+        }
+    }
+
+    /// Unlinks the empty tables of a range that were kept so far, if the flush is still pending.
+    pub(super) fn unlink_empty(&mut self, range: Range<usize>) {
+        if let Some(pending) = &mut self.pending {
+            pending.keep_tables(false);
+            unlink_empty(self.tables, range, pending);
         }
     }
 
@@ -173,112 +169,5 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Gather<'_, M, F, G> {
             // SAFETY: the sweep that took a frame has cleared its entry, and its flush is this one.
             unsafe { flush_and_release(self.tables, pending, self.frames.drain(..)) };
         }
-    }
-}
-
-/// Flushes, and then gives back what changed entries led to. A lock-free pin may hold a reference
-/// for a moment, so frames are released, not freed.
-///
-/// # Safety
-/// The flush is that of the entries, and each frame or slot is that of one entry, whose reference
-/// it is.
-pub(crate) unsafe fn flush_and_release<M: Machine, F: Format, G: Concurrent>(
-    tables: &PageTables<M, F, G>,
-    pending: PendingFlush<'_, M, F, G>,
-    frames: impl IntoIterator<Item = Frame>,
-) {
-    pending.flush();
-    // SAFETY: the caller's promise.
-    unsafe { release(tables, frames) }
-}
-
-/// Gives back what entries led to.
-///
-/// # Safety
-/// No CPU has a translation of the frames any more. Each is that of one entry, whose reference it
-/// is.
-pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
-    tables: &PageTables<M, F, G>,
-    frames: impl IntoIterator<Item = Frame>,
-) {
-    for frame in frames {
-        // SAFETY: the caller's promise.
-        unsafe { tables.paging().release_entry(frame) };
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
-    /// Changes the pages of a range. Cleared and replaced frames are given back, a gather for each
-    /// flush. When it returns, no CPU has a translation that was changed. The caller holds the mmap
-    /// lock, and gives no page more rights than its VMA. `change` does not answer with
-    /// [`SweepChange::Stop`]; after a [cut](CutPage::IsLater) it may be asked again about a page
-    /// that stayed.
-    pub(crate) fn sweep(
-        &self,
-        whose: SweptPages,
-        range: Range<usize>,
-        cut: CutPage,
-        mut change: impl FnMut(&Mapping) -> SweepChange,
-    ) -> Result<(), paging::Error> {
-        self.each_part(range, cut, |part| Gather::new(&self.tables).sweep(whose, part, &mut change))
-    }
-
-    /// [`sweep`](Self::sweep) that takes pages out of a range.
-    pub(crate) fn take_out(
-        &self,
-        range: Range<usize>,
-        mut clears: TakenPages<impl FnMut(&Mapping) -> SweepChange>,
-    ) -> Result<(), paging::Error> {
-        self.each_part(range, CutPage::IsLater, |part| {
-            Gather::new(&self.tables).take_out(part, &mut clears)
-        })
-    }
-
-    /// [`take_out`](Self::take_out), of a range that maps nothing any more. The frames may
-    /// wait, so CPUs may have translations when it returns.
-    pub(crate) fn take_out_and_wait(
-        &self,
-        range: Range<usize>,
-        mut clears: TakenPages<impl FnMut(&Mapping) -> SweepChange>,
-    ) -> Result<(), paging::Error> {
-        self.each_part(range.clone(), CutPage::IsLater, |part| {
-            let mut gather = Gather::new(&self.tables);
-            let huge = self.huge.may_exist();
-            let keeps = self.waiting.keeps_tables(&self.tables, &range, huge);
-            gather.keep_tables(keeps);
-            let swept = gather.take_out(part, &mut clears);
-            self.waiting.defer(&mut gather, &self.tables, range.clone());
-            if keeps && let Some(pending) = &mut gather.pending {
-                pending.keep_tables(false);
-                unlink_empty(&self.tables, range.clone(), pending);
-            }
-            swept
-        })
-    }
-
-    /// Does the parts of a range one by one. Each returns where the next one begins.
-    pub(crate) fn each_part(
-        &self,
-        mut rest: Range<usize>,
-        cut: CutPage,
-        mut each: impl FnMut(VirtRange) -> Result<Option<VirtAddr>, paging::Error>,
-    ) -> Result<(), paging::Error> {
-        while let Some(part) = virt(rest.clone()) {
-            match each(part) {
-                Ok(Some(next)) => rest.start = next.get() as usize,
-                Ok(None) => break,
-                Err(paging::Error::Cut(page, size))
-                    if cut == CutPage::IsLater && self.huge.may_exist() =>
-                {
-                    let start = page.get() as usize;
-                    match start < rest.start {
-                        true => rest.start = start + size.bytes() as usize,
-                        false => rest.end = start,
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }

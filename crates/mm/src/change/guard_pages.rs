@@ -12,27 +12,18 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
+use paging::{EntryChange, Format, Mapping, SweepChange};
 use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, FaultError,
-    change::gather::{CutPage, SweptPages, flush_and_release},
-    change::page_host::{PageHost, TableWork, no_memory},
-    monitor::page_marks::{POISON, WP, is_poison},
-    monitor::wp_unpopulated::is_mark,
+    change::gather::SweptPages,
+    change::page_host::{PageHost, TableWork},
+    change::release::flush_and_release,
+    change::sweep::CutPage,
+    entry_marks::{guard_attrs, is_guard, is_mark, is_poison},
+    error::no_memory,
 };
-
-/// The attributes of a guard page.
-pub(crate) fn attrs() -> Attrs {
-    Attrs::new(Flags::empty()).with_share(Share::CopyOnWrite)
-}
-
-/// Whether the page is a guard page, whose frame is `guard`; not a poisoned one, nor an absent one
-/// with a mark.
-pub(crate) fn is_guard(page: &Mapping, guard: Frame) -> bool {
-    page.frame == guard && page.attrs.soft & (WP | POISON) == 0
-}
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Replaces the pages of a range by guard pages. If memory runs out, a part has become guards.
@@ -58,8 +49,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
             unsafe {
                 let done = tables.with_entry(&G::pin(), page, |now| match now {
                     Some(page) if is_guard(&page, guard) => (EntryChange::Keep, None),
-                    Some(page) => (EntryChange::Replace(guard, attrs()), Some(page.frame)),
-                    None => (EntryChange::Set(guard, attrs()), None),
+                    Some(page) => (EntryChange::Replace(guard, guard_attrs()), Some(page.frame)),
+                    None => (EntryChange::Set(guard, guard_attrs()), None),
                 });
                 let (old, pending) = done.map_err(|failed| failed.error)?;
                 flush_and_release(tables, pending, old);

@@ -14,8 +14,8 @@ use vma::{Advice, PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Access, AddressSpace, Backing, Error, ObjectError,
-    change::calls::pages_of,
-    change::page_host::{PageHost, TableWork, virt},
+    addresses::{pages_of, virt},
+    change::page_host::{PageHost, TableWork},
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {

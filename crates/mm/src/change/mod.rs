@@ -3,9 +3,10 @@
 //! | module | contents |
 //! |---|---|
 //! | `calls`, `madvise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
-//! | `page_host`, `cleanup` | the one door to pages; what follows a call |
-//! | `gather` | what a change has taken, until it may be reused |
+//! | `locked_call`, `page_host` | a call with the mmap lock, and its cleanup; the one door to pages |
+//! | `sweep`, `gather`, `release` | a change of a range of pages; the frames it takes, until the flush |
 //! | `move_pages`, `collapse`, `guard_pages` | moves without a copy; MADV_COLLAPSE; guard pages |
+//! | `teardown` | the end of a space |
 //! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, what waits |
 //!
 //! # The way of a call
@@ -43,14 +44,14 @@
 //!
 //! A new call that removes or changes pages is a new kind of [`vma::Work`], which does not compile
 //! until `prepare_work` and `carry_out` know it. Its sweep has a closure that gives the change of
-//! each page. Frames of entries go back by `release` in `gather`, after a flush.
+//! each page. Frames of entries go back by `release`, after a flush.
 
 pub(crate) mod calls;
-pub(crate) mod cleanup;
 pub(crate) mod collapse;
 pub(crate) mod deferred_unmap;
 pub(crate) mod gather;
 pub(crate) mod guard_pages;
+pub(crate) mod locked_call;
 pub(crate) mod madvise;
 pub(crate) mod mlock;
 pub(crate) mod move_pages;
@@ -58,5 +59,8 @@ pub(crate) mod mremap;
 pub(crate) mod msync;
 pub(crate) mod page_host;
 pub(crate) mod range_list;
+pub(crate) mod release;
+pub(crate) mod sweep;
+mod teardown;
 pub(crate) mod unmap_policy;
 pub(crate) mod wait_lists;

@@ -12,9 +12,10 @@ use machine::{Machine, PageSize, VirtAddr};
 use paging::{Attrs, Format, Mapping, Relocation, SweepChange};
 
 use crate::{
-    change::page_host::{PageHost, no_memory, virt},
-    fault::huge_page::{HUGE, huge_around},
-    monitor::page_marks::CLEAN,
+    addresses::{HUGE, huge_around, virt},
+    change::page_host::PageHost,
+    entry_marks::CLEAN,
+    error::no_memory,
 };
 
 /// The moves of a call.

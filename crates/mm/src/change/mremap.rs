@@ -7,7 +7,7 @@ use machine::Machine;
 use paging::Format;
 use vma::{PAGE_SIZE, RemapRequest, VmFlags};
 
-use crate::{AddressSpace, Error, change::calls::pages_of};
+use crate::{AddressSpace, Error, addresses::pages_of};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mremap(2): resizes a map, moves it with its pages, or both. Returns the new address. When it

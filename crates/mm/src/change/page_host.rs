@@ -8,18 +8,20 @@ use alloc::vec::Vec;
 use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
-use machine::{Frame, Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtRange};
 use maple::RefCounted;
 use paging::{Format, Mapping, Reserve, SweepChange};
 use vma::{Advice, CallStep, EnteredRange, Host, SpaceId, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error, MemoryPages,
-    change::gather::{CutPage, SweptPages, TakenPages},
-    change::guard_pages::is_guard,
+    addresses::virt,
+    change::gather::{SweptPages, TakenPages},
     change::move_pages::Moving,
+    change::sweep::CutPage,
+    entry_marks::{clear_of_object, is_guard, is_mark},
+    error::no_memory,
     fault::rights,
-    monitor::wp_unpopulated::{clear_of_object, is_mark},
     object::mappings::Family,
     space::Core,
     thresholds::PASSED_RANGES,
@@ -46,19 +48,6 @@ pub struct PageHost<'a, M: Machine, F: Format, G: Concurrent> {
     pub(super) moving: Moving<'a, M, F, G>,
     /// The ranges that a search for a place has passed over.
     passed_over: Cell<usize>,
-}
-
-/// The addresses of a range of bytes; `None` if it is empty, or ends before it starts.
-pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
-    let len = range.end.checked_sub(range.start).filter(|len| *len > 0)?;
-    VirtRange::new(VirtAddr::new(range.start as u64), len as u64)
-}
-
-#[test]
-fn an_empty_range_has_no_addresses() {
-    let reversed = Range { start: 8192, end: 4096 };
-    assert_eq!([virt(4096..4096), virt(reversed)], [None, None]);
-    assert_eq!(virt(4096..8192).unwrap().len(), 4096);
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
@@ -201,12 +190,6 @@ pub(crate) enum TableWork {
     Empty,
     /// They change: all tables must be.
     Protect,
-}
-
-/// Lack of memory for a table of this space's own.
-pub(super) fn no_memory(error: paging::Error) -> vma::Error {
-    debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
-    vma::Error::OutOfMemory
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for PageHost<'_, M, F, G> {

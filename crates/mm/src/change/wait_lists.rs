@@ -12,9 +12,9 @@ use machine::{Frame, Machine};
 use paging::{DeferredFlush, Format, PageTables, PendingFlush};
 
 use crate::{
-    change::gather::release,
-    change::page_host::virt,
+    addresses::virt,
     change::range_list::Ranges,
+    change::release::release,
     thresholds::{WAITING_PAGES, WAITING_RANGES},
 };
 

@@ -32,11 +32,11 @@ use vma::Vma;
 
 use crate::{
     AddressSpace, Backing,
+    entry_marks::{WP, marked},
     fault::attempt::{FaultStep, FirstLook},
     fault::frame_ref::is_alone,
     fault::new_frame::NewFrame,
     fault::rights::{self, WantedAccess},
-    monitor::page_marks::{WP, marked},
     object::HeldPage,
 };
 

@@ -12,8 +12,8 @@ use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
-    AddressSpace, change::page_host::virt, fault::attempt::FirstLook, fault::rights,
-    monitor::wp_unpopulated::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
+    AddressSpace, addresses::virt, entry_marks::over_mark, fault::attempt::FirstLook,
+    fault::rights, object::HeldPage, thresholds::AROUND_PAGES,
 };
 
 const _: () = assert!(AROUND_PAGES <= u64::BITS as usize);

@@ -6,11 +6,11 @@ use paging::{EntryChange, Format, Found, Share};
 
 use crate::{
     AddressSpace, FaultError, HugePages,
+    addresses::huge_around,
+    entry_marks::marked,
     fault::attempt::{FaultStep, FirstLook, flushed},
-    fault::huge_page::huge_around,
     fault::new_frame::{NewFrame, NewHuge},
     fault::rights::{self, WantedAccess},
-    monitor::page_marks::marked,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {

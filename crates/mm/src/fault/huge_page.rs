@@ -34,16 +34,14 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError,
-    change::gather::release,
+    addresses::{HUGE, huge_around},
+    change::release::release,
+    entry_marks::WP,
     fault::attempt::{FaultStep, FirstLook, flushed},
     fault::frame_ref::{is_alone, is_counted},
     fault::new_frame::{NewFrame, NewHuge},
     fault::rights::{self, WantedAccess},
-    monitor::page_marks::WP,
 };
-
-/// The bytes of a huge page.
-pub(crate) const HUGE: usize = PageSize::Size2M.bytes() as usize;
 
 /// Where faults bring in huge pages, as `/sys/kernel/mm/transparent_hugepage/enabled` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,13 +68,6 @@ impl HugePages {
         };
         advised && vma.file.is_none() && !vma.flags.contains(VmFlags::NOHUGEPAGE)
     }
-}
-
-/// The huge page around an address, if it lies wholly in the range.
-pub(crate) fn huge_around(addr: usize, range: &Range<usize>) -> Option<Range<usize>> {
-    let start = addr & !(HUGE - 1);
-    let huge = start..start + HUGE;
-    (range.start <= huge.start && huge.end <= range.end).then_some(huge)
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {

@@ -28,6 +28,7 @@ pub(crate) mod copy_on_write;
 pub(crate) mod fault_around;
 pub(crate) mod fault_blocks;
 pub(crate) mod first_touch;
+pub(crate) mod frame_contents;
 pub(crate) mod frame_ref;
 pub(crate) mod huge_page;
 pub(crate) mod new_frame;

@@ -1,19 +1,15 @@
 //! A frame that a fault may need: of zeros, or a copy of the page that it replaces.
 
-use core::{
-    cell::Cell,
-    ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::cell::Cell;
 
-use machine::{ENTRIES, Frame, FrameError, Machine, PageSize};
+use machine::{Frame, Machine, PageSize};
 use paging::{Format, Paging, Swap};
 
 use crate::{
     FrameGroup,
+    fault::frame_contents::{copy, read_slot},
     fault::frame_ref::{NoFrame, Reference, hold, is_counted},
     fault::zero_page::{zero, zero_block},
-    reclaim::swap::read_slot,
 };
 
 /// The contents that the frame is to get.
@@ -241,78 +237,5 @@ impl<M: Machine> Drop for NewFrame<'_, M> {
             // SAFETY: the frame is ours alone.
             drop(unsafe { Reference::new(self.machine, frame) });
         }
-    }
-}
-
-/// Copies a frame word by word: a program, or the holder of a pin, may write to the source at this
-/// moment. Then the entry that led there is another one when the copy is to be used.
-pub(crate) fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
-    let source = machine.frame_ptr(from).ok_or(FrameError::NotOurs(from))?.cast::<AtomicU64>();
-    let copy = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?.cast::<u64>();
-    // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated; the
-    // copy is ours alone.
-    unsafe { copy_words(source, copy) };
-    Ok(())
-}
-
-/// Fills a frame, which is ours alone, with the bytes of a page.
-pub(crate) fn copy_bytes<M: Machine>(
-    machine: &M,
-    from: &[u8],
-    to: Frame,
-) -> Result<(), FrameError> {
-    let at = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?;
-    let len = from.len().min(PageSize::Size4K.bytes() as usize);
-    // SAFETY: the frame is ours alone, and a page long.
-    unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), at.as_ptr(), len) };
-    Ok(())
-}
-
-/// Copies a frame, which programs may write to meanwhile, to bytes. Returns whether it could.
-pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) -> bool {
-    let Some(at) = machine.frame_ptr(from) else { return false };
-    #[cfg(not(loom))]
-    let words = at.cast::<AtomicU64>();
-    #[cfg(loom)]
-    use machine::word::Word;
-    #[cfg(loom)]
-    let words = at.cast::<machine::word::MemoryWord>();
-    for (index, chunk) in to.chunks_exact_mut(8).enumerate().take(ENTRIES) {
-        // SAFETY: within the frame, to which the caller has a reference. Relaxed: the words may be
-        // of different moments; then the copy is not used.
-        let word = unsafe { words.add(index).as_ref() }.load(Ordering::Relaxed);
-        chunk.copy_from_slice(&word.to_ne_bytes());
-    }
-    true
-}
-
-/// Copies the words of a page. They may be of different moments.
-///
-/// # Safety
-/// Both are a page of aligned words. Other CPUs access the source only as a program does, or
-/// atomically, and the copy not at all.
-unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
-    // One instruction is twice as fast as the loop, which the compiler may not widen.
-    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    // SAFETY: the caller's promise. The processor moves whole words, so what another CPU writes
-    // meanwhile is read whole, as by the loop below. The direction flag is clear in Rust code.
-    unsafe {
-        core::arch::asm!(
-            "rep movsq",
-            inout("rcx") ENTRIES => _,
-            inout("rsi") source.as_ptr() => _,
-            inout("rdi") copy.as_ptr() => _,
-            options(nostack, preserves_flags)
-        );
-    }
-    #[cfg(loom)]
-    // SAFETY: the caller's promise.
-    unsafe {
-        machine::word::copy(source.cast(), copy.cast())
-    };
-    #[cfg(not(any(all(target_arch = "x86_64", not(miri)), loom)))]
-    for index in 0..ENTRIES {
-        // SAFETY: the caller's promise. Relaxed: the words may be of different moments.
-        unsafe { copy.add(index).write(source.add(index).as_ref().load(Ordering::Relaxed)) };
     }
 }

@@ -1,36 +1,14 @@
 //! The rights of pages, from the flags of their VMA.
 
-use core::fmt;
-
 use machine::Machine;
 use paging::{Attrs, Flags, Format, Share};
 use vma::{VmFlags, Vma};
 
 use crate::{
     Backing,
-    monitor::page_marks::{MARKS, marked},
+    access::Access,
+    entry_marks::{MARKS, marked},
 };
-
-/// The kind of an access.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Access {
-    /// A load.
-    Read,
-    /// A store.
-    Write,
-    /// The fetch of an instruction.
-    Execute,
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Access::Read => "read",
-            Access::Write => "write",
-            Access::Execute => "execute",
-        })
-    }
-}
 
 /// Whether a VMA with these flags allows the access. Hardware cannot forbid reading what may be
 /// written or executed.

@@ -9,12 +9,12 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace, FaultError, ObjectError,
-    change::gather::release,
+    change::release::release,
+    entry_marks::over_mark,
     fault::attempt::{FaultStep, FirstLook, flushed},
     fault::copy_on_write::{self, PreparedEntry},
     fault::new_frame::NewFrame,
     fault::rights::WantedAccess,
-    monitor::wp_unpopulated::over_mark,
     object::HeldPage,
 };
 

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use machine::{Frame, Step, VirtAddr};
 
 use crate::{
-    fault::huge_page::HUGE,
+    addresses::HUGE,
     object::mappings::{Family, Visit},
     space::shared::Shared,
 };

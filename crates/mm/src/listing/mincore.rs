@@ -7,7 +7,7 @@ use machine::{Machine, VirtAddr, VirtRange};
 use paging::Format;
 use vma::{PAGE_SIZE, VmFlags};
 
-use crate::{AddressSpace, Error, change::page_host::virt};
+use crate::{AddressSpace, Error, addresses::virt};
 
 /// How much of a page lies in the range.
 pub(crate) fn bytes_in(range: VirtRange, page: &paging::Mapping) -> usize {

@@ -7,9 +7,8 @@ use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
     AddressSpace,
+    entry_marks::{CLEAN, POISON, WP, is_mark},
     listing::mapcount::MapCount,
-    monitor::page_marks::{CLEAN, POISON, WP},
-    monitor::wp_unpopulated::is_mark,
 };
 
 /// The page is present.

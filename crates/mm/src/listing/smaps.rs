@@ -15,9 +15,8 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing,
-    change::page_host::virt,
+    addresses::{HUGE, huge_around, virt},
     fault::frame_ref::{block_of, is_counted},
-    fault::huge_page::{HUGE, huge_around},
     listing::mapcount::MapCount,
     listing::mincore::bytes_in,
 };

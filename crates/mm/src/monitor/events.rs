@@ -30,56 +30,9 @@ use paging::Format;
 use vma::{Advice, PAGE_SIZE, RemapRequest, Uffd};
 
 use crate::{
-    AddressSpace, Error, UserFaultError, change::calls::pages_of, space::Calls, space::Core,
+    AddressSpace, Error, UserFaultChange, UserFaultError, UserFaultEvent, UserFaultEvents,
+    addresses::pages_of, change::locked_call::Calls, space::Core,
 };
-
-bitflags::bitflags! {
-    /// The events that a monitor wants.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-    pub struct UserFaultEvents: u32 {
-        /// UFFD_FEATURE_EVENT_FORK.
-        const FORK = 1;
-        /// UFFD_FEATURE_EVENT_REMAP.
-        const REMAP = 2;
-        /// UFFD_FEATURE_EVENT_REMOVE.
-        const REMOVE = 4;
-        /// UFFD_FEATURE_EVENT_UNMAP.
-        const UNMAP = 8;
-    }
-}
-
-/// A change of memory of which a monitor hears.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UserFaultChange {
-    /// The memory was forked. The child's is registered with another userfaultfd
-    /// ([`UserFaultHandler::make_child`](crate::UserFaultHandler::make_child)).
-    Fork {
-        /// The host's number of the child's userfaultfd.
-        child: u64,
-    },
-    /// mremap has moved the memory, which is still registered.
-    Remap {
-        /// The address before.
-        from: usize,
-        /// The address now.
-        to: usize,
-        /// The bytes that were moved.
-        len: usize,
-    },
-    /// MADV_DONTNEED, MADV_FREE or MADV_REMOVE is about to remove the pages of this range.
-    Remove(Range<usize>),
-    /// A call has unmapped this range. A part of it was the userfaultfd's.
-    Unmap(Range<usize>),
-}
-
-/// An event of a userfaultfd.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UserFaultEvent {
-    /// The host's number of the userfaultfd.
-    pub uffd: u64,
-    /// The change.
-    pub change: UserFaultChange,
-}
 
 /// The events of a call, in the order in which the monitors read them.
 pub(crate) type Events = Vec<UserFaultEvent>;

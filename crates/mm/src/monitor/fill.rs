@@ -14,9 +14,9 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error, FaultError, ObjectError, UserFaultError,
+    entry_marks::{WP, marked},
     fault::frame_ref::{NoFrame, Reference, is_counted},
     fault::rights,
-    monitor::page_marks::{WP, marked},
     object::HeldPage,
 };
 

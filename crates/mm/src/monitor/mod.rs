@@ -8,6 +8,7 @@
 
 pub(crate) mod events;
 mod fill;
+pub(crate) mod handler;
 pub(crate) mod move_ioctl;
 pub(crate) mod page_marks;
 pub(crate) mod pagemap_scan;
@@ -23,12 +24,11 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Error, FaultError, UserFaultError,
-    change::guard_pages,
-    fault::new_frame::copy_bytes,
+    entry_marks::{POISON, guard_attrs},
+    fault::frame_contents::copy_bytes,
     fault::rights,
     fault::zero_page::zero,
     monitor::fill::{FillsOver, is_beyond_end},
-    monitor::page_marks::POISON,
 };
 
 /// A call of the monitor that stopped early.
@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Self::check_marks()?;
             self.check_size(at)?;
             self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
-            let attrs = guard_pages::attrs();
+            let attrs = guard_attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
             let guard = self.core.guard_frame.get();
             let lost = |vma: &Vma<_>| {

@@ -21,11 +21,11 @@ use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, Error, Resolved, UserFaultError,
-    change::page_host::{PageHost, virt},
+    addresses::{HUGE, virt},
+    change::page_host::PageHost,
+    entry_marks::{CLEAN, WP},
     fault::frame_ref::{block_of, is_counted},
-    fault::huge_page::HUGE,
     monitor::aligned,
-    monitor::page_marks::{CLEAN, WP},
     space::Core,
 };
 

@@ -19,46 +19,24 @@ use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::Machine;
-use paging::{Attrs, Flags, Format, Mapping, SweepChange};
+use paging::{Attrs, Format, Mapping, SweepChange};
 use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::gather::{CutPage, SweptPages},
+    change::gather::SweptPages,
+    change::locked_call::Calls,
     change::page_host::{PageHost, TableWork},
+    change::sweep::CutPage,
+    entry_marks::{CLEAN, WP, is_mark, marked},
     fault::rights,
-    monitor::wp_unpopulated::is_mark,
-    space::Calls,
 };
-
-/// The page is write-protected.
-pub(crate) const WP: u16 = 4;
-/// The page was not written since soft-dirty was cleared.
-pub(crate) const CLEAN: u16 = 8;
-/// The page is on its way to swap ([`crate::AddressSpace::reclaim`]).
-pub(crate) const AWAY: u16 = 16;
-/// The marks that take the right to write.
-pub(crate) const MARKS: u16 = WP | CLEAN | AWAY;
-/// A guard page that stands for lost contents (`guard_pages`). The same bit as `AWAY`: a guard page
-/// does not go to swap.
-pub(crate) const POISON: u16 = 16;
-/// Whether a guard page stands for lost contents.
-pub(crate) fn is_poison(attrs: Attrs) -> bool {
-    attrs.soft & POISON != 0
-}
 
 /// The marks that a swap entry may get or lose.
 const SWAPPED_MARKS: u16 = WP | CLEAN;
 
 /// The software bits that the marks need.
 const BITS: u32 = 5;
-
-/// The attributes with these marks.
-pub(crate) fn marked(attrs: Attrs, marks: u16) -> Attrs {
-    let marks = marks & MARKS;
-    let lost = if marks == 0 { Flags::empty() } else { Flags::WRITE };
-    Attrs { flags: attrs.flags - lost, soft: attrs.soft | marks, ..attrs }
-}
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Whether the page tables can tell what was written.

@@ -17,9 +17,8 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 use crate::{
     AddressSpace, Backing, Error,
     change::page_host::PageHost,
+    entry_marks::{CLEAN, POISON, WP, is_mark, marked},
     fault::frame_ref::is_counted,
-    monitor::page_marks::{CLEAN, POISON, WP, marked},
-    monitor::wp_unpopulated::is_mark,
 };
 
 bitflags! {

@@ -14,7 +14,7 @@
 //! the lock of each table of the range once: so a fault that has looked before it looks again, or
 //! has ended. The calls of the monitor are in `monitor`.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
@@ -23,13 +23,12 @@ use paging::{EntryChange, Format};
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Calls, Error, FaultError, UserFaultEvent, UserFaultEvents,
-    error::reasons,
-    fault::attempt::FaultStep,
-    fault::attempt::FirstLook,
+    AddressSpace, Backing, Calls, Error, FaultError, UserFault, UserFaultHandler, UserFaultKind,
+    entry_marks::WP,
+    fault::attempt::{FaultStep, FirstLook},
     fault::rights::WantedAccess,
     monitor::aligned,
-    monitor::page_marks::{WP, sweep_areas},
+    monitor::page_marks::sweep_areas,
 };
 
 bitflags::bitflags! {
@@ -42,110 +41,6 @@ bitflags::bitflags! {
         const WP = 2;
         /// UFFDIO_REGISTER_MODE_MINOR: pages that the object has in memory.
         const MINOR = 4;
-    }
-}
-
-/// The kind of a fault that the monitor resolves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum UserFaultKind {
-    /// The page is nowhere.
-    Missing,
-    /// The page is write-protected.
-    WriteProtected,
-    /// The object has the page; it is not mapped.
-    Minor,
-}
-
-/// A fault that a monitor resolves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UserFault {
-    /// The address of the access.
-    pub at: VirtAddr,
-    /// The access.
-    pub access: Access,
-    /// The host's number of the userfaultfd.
-    pub uffd: u64,
-    /// The kind of the fault.
-    pub kind: UserFaultKind,
-}
-
-/// The host's part of userfaultfd.
-///
-/// # Misuse
-/// A method that is called with a lock or the mmap lock held, and waits for a CPU, hangs. Wrong
-/// answers let a monitor copy a page too early, or never.
-pub trait UserFaultHandler: Send + Sync + 'static {
-    /// A program has faulted. Called with nothing held, in the context of the fault: it may wait
-    /// until the monitor has resolved the fault. Returns whether the fault is to begin again;
-    /// otherwise it fails with [`FaultError::UserFault`].
-    fn handle(&self, fault: UserFault) -> bool;
-
-    /// Whether write-protected pages of this userfaultfd get their rights back without an upcall
-    /// (UFFD_FEATURE_WP_ASYNC). Called with a table's lock held: only loads.
-    fn is_write_protect_async(&self, uffd: u64) -> bool {
-        let _ = uffd;
-        false
-    }
-
-    /// Whether this userfaultfd write-protects absent pages of anonymous memory, as it does those
-    /// of objects (UFFD_FEATURE_WP_UNPOPULATED, which UFFD_FEATURE_WP_ASYNC implies). Called with
-    /// the mmap lock held: only loads.
-    fn marks_absent_pages(&self, uffd: u64) -> bool {
-        self.is_write_protect_async(uffd)
-    }
-
-    /// The events that the monitor of this userfaultfd wants; the same ones each time. A
-    /// registration with FORK or REMAP has [`Uffd::follows_fork`] or [`Uffd::follows_remap`].
-    /// Called with the mmap lock held: only loads.
-    fn events(&self, uffd: u64) -> UserFaultEvents {
-        let _ = uffd;
-        UserFaultEvents::empty()
-    }
-
-    /// Memory of this userfaultfd has changed, or its pages are about to be removed. An event
-    /// follows for each such call. Called with the mmap lock held: it does not wait, and calls no
-    /// space.
-    fn begin_change(&self, uffd: u64) {
-        let _ = uffd;
-    }
-
-    /// Whether the monitor has not read an event yet of a change that has begun. Context: as
-    /// [`begin_change`](Self::begin_change).
-    fn is_changing(&self, uffd: u64) -> bool {
-        let _ = uffd;
-        false
-    }
-
-    /// Makes a userfaultfd, with the same features, for the memory of a child that is being forked.
-    /// Returns its number, or `None` without memory. If the fork fails, no event has the number.
-    /// Context: as [`begin_change`](Self::begin_change).
-    fn make_child(&self, uffd: u64) -> Option<u64> {
-        let _ = uffd;
-        None
-    }
-
-    /// Tells the monitors of these events, in this order. Called with nothing held, in the context
-    /// of the call that has changed the memory: it may wait until each was read.
-    fn deliver(&self, events: Vec<UserFaultEvent>) {
-        let _ = events;
-    }
-}
-
-reasons! {
-    /// Why a call of the monitor failed.
-    UserFaultError, Error::UserFault {
-        /// The memory is not registered, or not for this: ENOENT.
-        NotRegistered 2 "the memory is not registered for such faults";
-        /// The page is present: EEXIST.
-        Present 17 "the page is present already";
-        /// The object has no such page, or ends before it: EFAULT.
-        Absent 14 "the object has no such page";
-        /// There is no page to move: ENOENT.
-        Hole 2 "there is no page to move; allow holes, or bring it in";
-        /// The page to move is pinned, or is not the program's alone: EBUSY.
-        Busy 16 "the page is pinned, or another process shares it";
-        /// The monitor has not read yet of a change of the memory: EAGAIN.
-        Changing 11 "the memory has changed; read the event first";
     }
 }
 

@@ -20,50 +20,19 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
-use paging::{Attrs, EntryChange, Format, Found, Mapping, SweepChange};
+use machine::{FrameError, Machine, VirtAddr};
+use paging::{EntryChange, Format, Found};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError, UserFaultHandler,
-    change::guard_pages,
+    addresses::HUGE,
     change::page_host::PageHost,
-    fault::attempt::FaultStep,
-    fault::attempt::FirstLook,
-    fault::huge_page::HUGE,
+    entry_marks::{WP, absent_mark},
+    fault::attempt::{FaultStep, FirstLook},
     fault::new_frame::NewFrame,
     fault::rights::WantedAccess,
-    monitor::page_marks::{POISON, WP, marked},
 };
-
-/// Whether the entry of a guard page is that of an absent page with a mark.
-pub(crate) fn is_mark(attrs: Attrs) -> bool {
-    attrs.soft & (WP | POISON) == WP
-}
-
-/// The attributes of an absent page with a mark.
-fn mark() -> Attrs {
-    let attrs = guard_pages::attrs();
-    Attrs { soft: attrs.soft | WP, ..attrs }
-}
-
-/// The change that takes a page from a map of an object. A write-protected page leaves its mark.
-/// The frame of guards exists as soon as memory is registered for write-protection.
-pub(crate) fn clear_of_object(page: &Mapping, guard: Option<Frame>) -> SweepChange {
-    let leaves = page.attrs.soft & WP != 0 && page.size == PageSize::Size4K;
-    guard.filter(|_| leaves).map_or(SweepChange::Clear, |guard| SweepChange::Replace(guard, mark()))
-}
-
-/// The change of an absent entry, where the entry has a mark. The page that comes in keeps the mark
-/// if `keeps`.
-pub(crate) fn over_mark(change: EntryChange, keeps: bool) -> EntryChange {
-    match change {
-        EntryChange::Set(frame, attrs) => {
-            EntryChange::Replace(frame, marked(attrs, if keeps { WP } else { 0 }))
-        }
-        change => change,
-    }
-}
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Marks the absent pages of a part of a VMA, whose tables are the space's own. Allocates
@@ -100,7 +69,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
         // references.
         let done = unsafe {
             self.core.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
-                None => (EntryChange::Set(frame, mark()), ()),
+                None => (EntryChange::Set(frame, absent_mark()), ()),
                 Some(_) => (EntryChange::Keep, ()),
             })
         };

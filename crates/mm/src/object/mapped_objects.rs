@@ -9,12 +9,11 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Backing, Mappings,
-    change::gather::{CutPage, SweptPages},
-    change::page_host::virt,
-    fault::huge_page::HUGE,
+    addresses::{HUGE, virt},
+    change::gather::SweptPages,
+    change::sweep::CutPage,
+    entry_marks::{clear_of_object, is_poison},
     fault::rights,
-    monitor::page_marks::is_poison,
-    monitor::wp_unpopulated::clear_of_object,
     object::mappings::{Take, TakeBack, Visit},
     space::Core,
 };

@@ -79,6 +79,12 @@ pub(crate) trait Visit: Send + Sync {
     fn frame_at(&self, at: VirtAddr) -> Option<Frame>;
 }
 
+/// A weak reference to a space, as objects see it.
+pub(crate) fn weak_visit<T: Visit + 'static>(space: &Shared<T>) -> WeakShared<dyn Visit> {
+    // SAFETY: it is coerced only.
+    unsafe { Shared::downgrade(space).coerce(|inner| inner as *mut _) }
+}
+
 /// A list whose elements visits go through one by one, without its lock in between.
 struct List<T> {
     elements: Vec<T>,

@@ -38,62 +38,22 @@ pub(crate) mod shmem;
 use alloc::string::String;
 use core::{fmt, ops::Range};
 
-use machine::{Frame, FrameError, Machine};
+use machine::{Frame, Machine};
 use paging::Cache;
 use vma::Placement;
 
 use crate::{
     Mappings, Shared,
-    error::GROUP_LIMIT,
+    error::ObjectError,
     fault::frame_ref::{Reference, is_counted},
 };
 
-/// Why an object has no page for a fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ObjectError {
-    /// The page is not in memory. [`Object::bring_in`] brings it.
-    Absent,
-    /// The page lies beyond the end of the object: SIGBUS.
-    BeyondEnd,
-    /// There is no memory for the page.
-    OutOfMemory(FrameError),
-    /// The group that the object counts for has reached its limit of frames.
-    GroupLimit,
-    /// The page could not be read: SIGBUS.
-    Failed,
-    /// The object does not have the operation.
-    NotSupported,
-    /// The host promises no more memory ([`Commitment`](crate::Commitment)).
-    Overcommit,
-    /// A seal of the object forbids it.
-    Sealed,
-    /// The object is for address spaces of another [`Paging`](paging::Paging).
-    Foreign,
-    /// There is no heap for the object, or for what it keeps of a page.
-    HeapExhausted,
-}
-
-impl fmt::Display for ObjectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ObjectError::Absent => f.write_str("the page is not in memory"),
-            ObjectError::BeyondEnd => f.write_str("the page lies beyond the end of the object"),
-            ObjectError::OutOfMemory(error) => write!(f, "no memory for a page: {error}"),
-            ObjectError::GroupLimit => f.write_str(GROUP_LIMIT),
-            ObjectError::Failed => f.write_str("the page could not be read"),
-            ObjectError::NotSupported => f.write_str("the object does not have the operation"),
-            ObjectError::Overcommit => f.write_str("the host promises no more memory"),
-            ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
-            ObjectError::Foreign => f.write_str(
-                "the object belongs to another machine; make it with the `Paging` of the space",
-            ),
-            ObjectError::HeapExhausted => f.write_str("no heap for an object; free some"),
-        }
+impl<M: Machine, O: Object<M> + 'static> From<Shared<O>> for Shared<dyn Object<M>> {
+    fn from(object: Shared<O>) -> Self {
+        // SAFETY: it is coerced only.
+        unsafe { object.coerce(|inner| inner as *mut _) }
     }
 }
-
-impl core::error::Error for ObjectError {}
 
 /// An object or a description, with one user.
 pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {

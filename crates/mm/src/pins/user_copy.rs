@@ -10,7 +10,7 @@ use machine::{Frame, Machine, Translated, VirtAddr};
 use paging::Format;
 use vma::{PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, FaultError, space::lower_half, thresholds::COPIED_PAGES};
+use crate::{Access, AddressSpace, FaultError, addresses::lower_half, thresholds::COPIED_PAGES};
 
 /// A copy that stopped early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

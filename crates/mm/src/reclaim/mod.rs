@@ -26,10 +26,9 @@ use vma::{VmFlags, Vma};
 use crate::{
     AddressSpace, Backing, Error,
     change::page_host::{PageHost, TableWork},
+    entry_marks::{AWAY, clear_of_object, marked},
     fault::frame_ref::{Reference, block_of, hold, is_counted},
     fault::rights,
-    monitor::page_marks::{AWAY, marked},
-    monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
 

@@ -29,20 +29,19 @@ use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Attrs, EntryChange, Format, Paging, Share, Swap};
+use paging::{Attrs, EntryChange, Format, Paging, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
     AddressSpace, Error,
-    change::gather::release,
-    fault::attempt::FaultStep,
-    fault::attempt::{FirstLook, flushed},
+    change::locked_call::Calls,
+    change::release::release,
+    entry_marks::{AWAY, marked},
+    fault::attempt::{FaultStep, FirstLook, flushed},
+    fault::frame_contents::read_words,
     fault::frame_ref::{Reference, block_of},
-    fault::new_frame::{NewFrame, read_words},
+    fault::new_frame::NewFrame,
     fault::rights,
-    fault::zero_page::zero,
-    monitor::page_marks::{AWAY, marked},
-    space::Calls,
     thresholds::SLOT_REFUSALS,
 };
 
@@ -213,28 +212,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         Ok(step)
     }
-}
-
-/// Reads a slot into a frame of our own. Bytes that the host leaves out are zeros: the frame may
-/// have been another program's.
-pub(crate) fn read_slot<M: Machine>(
-    machine: &M,
-    swap: Option<&dyn Swap>,
-    slot: u64,
-    into: Frame,
-) -> bool {
-    let (Some(swap), Some(at)) = (swap, machine.frame_ptr(into)) else { return false };
-    if zero(machine, into).is_err() {
-        return false;
-    }
-    // SAFETY: the frame is ours alone, and a page long.
-    let done = swap.read(slot, unsafe { &mut *at.cast::<[u8; PAGE_SIZE]>().as_ptr() });
-    // SAFETY: as above.
-    #[cfg(loom)]
-    unsafe {
-        machine::word::fill(at.cast())
-    };
-    done
 }
 
 /// Room for a page.

@@ -28,33 +28,24 @@ use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
     Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
-    change::cleanup::{CallUnderWay, CountedWriter},
+    addresses::lower_half,
     change::deferred_unmap::Waiting,
-    change::page_host::PageHost,
+    entry_marks::is_mark,
     fault::zero_page::ZeroFrame,
-    monitor::wp_unpopulated::is_mark,
-    object::mappings::Family,
+    object::mappings::{Family, weak_visit},
     pins::pin_counts::PinCounts,
     space::change_count::Changes,
     space::commitment::Commitment,
     space::huge_state::HugeState,
-    space::shared::{Shared, SharedRoom, WeakShared},
+    space::shared::{Shared, SharedRoom},
     thresholds::LOCK_PAUSES,
 };
-
-/// The bytes of a program's half of the addresses.
-pub(crate) fn lower_half<F: Format>() -> usize {
-    1 << (12 + 9 * usize::from(F::LEVELS) - 1)
-}
 
 /// The writer of a space's VMAs.
 pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 
 /// The lock of a space.
 pub(crate) type MmapLock<'a, M, G> = vma::MmapLock<'a, Backing<M>, G>;
-
-/// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
-pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut PageHost<'a, M, F, G>>;
 
 /// An address space with pages: the memory of a program.
 ///
@@ -151,7 +142,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         stack_limit: usize,
     ) -> Result<Self, Error> {
         let space = AddressSpace { core, family, pins: PinCounts::new(), stack_limit };
-        space.family.add(space.core.tables.machine(), WeakShared::of(&space.core))?;
+        space.family.add(space.core.tables.machine(), weak_visit(&space.core))?;
         Ok(space)
     }
 
@@ -244,33 +235,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // SAFETY: passed on.
         unsafe { self.core.tables.idle() }
     }
-
-    /// Calls `change` with the mmap lock, and with the pages behind the VMAs.
-    pub(crate) fn change<T, E: Into<Error>>(
-        &self,
-        change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
-    ) -> Result<T, Error> {
-        self.change_with(change, |_| ())
-    }
-
-    /// As [`change`](Self::change); `after` gets what the calls have left in the [`PageHost`]. It
-    /// runs without the mmap lock.
-    pub(crate) fn change_with<T, E: Into<Error>>(
-        &self,
-        change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
-        after: impl FnOnce(&mut PageHost<'_, M, F, G>),
-    ) -> Result<T, Error> {
-        let mut call = CallUnderWay::new(PageHost::new(&self.core, Some(&self.family)));
-        let done = {
-            let lock = self.core.lock();
-            call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = CountedWriter::new(lock, &mut call.host, &call.added);
-            change(&mut calls.writer)
-        };
-        call.settle();
-        after(&mut call.host);
-        call.host.outcome(done.map_err(Into::into))
-    }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
@@ -355,24 +319,6 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// The mmap lock, and what it can do without the pages.
     pub(crate) fn writer(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
-    fn drop(&mut self) {
-        // No fault is under way: it would borrow the space. The mmap lock keeps objects away that
-        // take pages back.
-        let calls = self.core.writer();
-        self.core.waiting.flush(&self.core.tables);
-        PageHost::new(&self.core, None).remove(0..lower_half::<F>());
-        if let Some(commitment) = self.core.commitment.get() {
-            commitment.settle(-(calls.sizes().accounted as isize));
-        }
-        drop(calls);
-        // The last user of an object may end here, and write it out. An object that visits this
-        // space holds a lock, so the visit does not end here.
-        let machine = self.core.tables.machine();
-        Shared::close(&self.core, || machine.relax());
     }
 }
 

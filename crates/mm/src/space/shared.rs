@@ -19,11 +19,7 @@ use core::{
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicUsize, fence};
 
-use machine::Machine;
-
-use crate::{Object, object::mappings::Visit};
-
-struct Inner<T: ?Sized> {
+pub(crate) struct Inner<T: ?Sized> {
     /// The number of strong references, and [`CLOSED`].
     strong: AtomicUsize,
     weak: AtomicUsize,
@@ -36,8 +32,8 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 /// A counted reference to a value that several users share, as `Arc`. Without heap, it returns an
 /// error instead of aborting.
 ///
-/// Objects are lent to maps in it: a `Shared` of a type that implements [`Object`] becomes a
-/// `Shared<dyn Object<_>>` by `into`.
+/// Objects are lent to maps in it: a `Shared` of a type that implements [`Object`](crate::Object)
+/// becomes a `Shared<dyn Object<_>>` by `into`.
 ///
 /// ```
 /// # use mm::Shared;
@@ -103,15 +99,20 @@ impl<T> Shared<T> {
     }
 }
 
-impl<M: Machine, O: Object<M> + 'static> From<Shared<O>> for Shared<dyn Object<M>> {
-    fn from(object: Shared<O>) -> Self {
-        let inner: *mut Inner<dyn Object<M>> = ManuallyDrop::new(object).0.as_ptr();
+impl<T: ?Sized> Shared<T> {
+    /// The same reference, to a trait object.
+    ///
+    /// # Safety
+    /// `coerce` returns its argument, with another type.
+    pub(crate) unsafe fn coerce<U: ?Sized>(
+        self,
+        coerce: impl FnOnce(*mut Inner<T>) -> *mut Inner<U>,
+    ) -> Shared<U> {
+        let inner = coerce(ManuallyDrop::new(self).0.as_ptr());
         // SAFETY: it comes from a pointer that is not null. The reference moves into the result.
         Shared(unsafe { NonNull::new_unchecked(inner) }, PhantomData)
     }
-}
 
-impl<T: ?Sized> Shared<T> {
     /// Whether both are references to the same value.
     pub fn ptr_eq(a: &Self, b: &Self) -> bool {
         core::ptr::addr_eq(a.0.as_ptr(), b.0.as_ptr())
@@ -196,20 +197,23 @@ impl<T: ?Sized> WeakShared<T> {
         done.ok().map(|_| Shared(self.0, PhantomData))
     }
 
+    /// As [`Shared::coerce`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn coerce<U: ?Sized>(
+        self,
+        coerce: impl FnOnce(*mut Inner<T>) -> *mut Inner<U>,
+    ) -> WeakShared<U> {
+        let inner = coerce(ManuallyDrop::new(self).0.as_ptr());
+        // SAFETY: as there.
+        WeakShared(unsafe { NonNull::new_unchecked(inner) })
+    }
+
     /// Whether the value is gone for good, or goes.
     pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: nothing is accessed.
         matches!(self.counts().0.load(Ordering::Relaxed), 0 | CLOSED..)
-    }
-}
-
-impl WeakShared<dyn Visit> {
-    /// A reference to what objects find of a space.
-    pub(crate) fn of<T: Visit + 'static>(space: &Shared<T>) -> Self {
-        let inner: *mut Inner<dyn Visit> = space.0.as_ptr();
-        add(&space.inner().weak);
-        // SAFETY: it comes from a pointer that is not null.
-        WeakShared(unsafe { NonNull::new_unchecked(inner) })
     }
 }
 
@@ -242,7 +246,7 @@ impl<T: ?Sized> Drop for WeakShared<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::mappings::{Mappings, TakeBack};
+    use crate::object::mappings::{Mappings, TakeBack, Visit, weak_visit};
     use alloc::sync::Arc;
     use core::ops::Range;
     use machine::{Frame, VirtAddr};
@@ -307,7 +311,7 @@ mod tests {
     #[test]
     fn the_last_strong_reference_drops_the_value() {
         let (shared, dropped) = space();
-        let weak = WeakShared::of(&shared);
+        let weak = weak_visit(&shared);
         let (strong, other) = (weak.upgrade().unwrap(), weak.clone());
         drop(shared);
         assert_eq!((visit(&other), other.is_gone()), (Some(true), false));
@@ -323,7 +327,7 @@ mod tests {
     #[test]
     fn a_closed_value_waits_for_its_visits() {
         let (shared, dropped) = space();
-        let weak = WeakShared::of(&shared);
+        let weak = weak_visit(&shared);
         let mut visits = weak.upgrade();
         Shared::close(&shared, || {
             assert!(weak.is_gone() && weak.upgrade().is_none());
@@ -340,7 +344,7 @@ mod tests {
     fn loom_a_visit_during_the_end_of_a_space() {
         loom::model(|| {
             let (shared, dropped) = space();
-            let weak = WeakShared::of(&shared);
+            let weak = weak_visit(&shared);
             let other = loom::thread::spawn(move || visit(&weak));
             drop(shared);
             assert_ne!(other.join().unwrap(), Some(false));
@@ -354,7 +358,7 @@ mod tests {
     fn loom_the_owner_of_a_space_drops_it() {
         loom::model(|| {
             let (shared, dropped) = space();
-            let weak = WeakShared::of(&shared);
+            let weak = weak_visit(&shared);
             let seen = Arc::clone(&dropped);
             let other = loom::thread::spawn(move || {
                 let found = weak.upgrade();

@@ -23,9 +23,11 @@ use paging::Format;
 
 use crate::{
     AddressSpace, OnLimit,
-    change::gather::{CutPage, Gather},
-    change::page_host::{ALL, virt},
-    space::{Core, lower_half},
+    addresses::{lower_half, virt},
+    change::gather::Gather,
+    change::page_host::ALL,
+    change::sweep::CutPage,
+    space::Core,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
