@@ -363,6 +363,13 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_was_copied_takes_no_first_write() {
+        let slot = AnonSlot::default();
+        let copy = slot.clone();
+        assert!(!slot.fill(Moment::default(), || 5) && copy.fill(Moment::default(), || 5));
+    }
+
+    #[test]
     fn a_slot_from_before_a_fork_counts_as_touched() {
         let now = Moment { generation: Generation::default(), forks: 1 };
         let slot = AnonSlot::default();

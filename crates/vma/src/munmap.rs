@@ -66,6 +66,8 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let Overlap { gone, splits, .. } = self.vmas.overlap(start, end);
         if splits {
             self.vmas.own_anon(start)?;
+            // Both parts stay this object.
+            self.vmas.look_at(start).inspect(|look| drop(look.vma.anon.close()));
         }
         let work = Work::Unmap { range: start..end, may_wait: false };
         self.apply(StepPlan::change(TreeWrite::hole(start, end), gone, work))
@@ -94,9 +96,8 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         {
             self.room_for(1)?;
             self.vmas.own_anon(start)?;
+            // Both parts stay this object, whose slot is closed.
             let first = self.vmas.part(start, end).map(VmaRef::keep).ok_or(Error::Unmapped)?;
-            // Both parts stay this object.
-            first.vma.anon.close();
             self.vmas.store(first.start, start, first.vma)?;
         }
         Err(Error::Sealed)

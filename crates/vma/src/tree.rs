@@ -287,7 +287,8 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         self.put_from(range, &mut vma)
     }
 
-    /// Looks at the VMAs that a write over `start..end` changes.
+    /// Looks at the VMAs that a write over `start..end` changes. If both sides of one stay, its slot
+    /// has to be [closed](AnonSlot::close): both are one object then.
     pub(crate) fn overlap(&self, start: usize, end: usize) -> Overlap {
         self.overlap_with(start, end, |_| ())
     }
@@ -308,11 +309,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
             all.objects |= look.vma.file.is_some()
                 || !look.vma.is_private()
                 || look.vma.flags.intersects(special);
-            if left && right {
-                all.splits = true;
-                // Both parts stay this object.
-                look.vma.anon.close();
-            }
+            all.splits |= left && right;
             let len = look.end.min(end) - look.start.max(start);
             all.gone.count(look.vma, isize::from(left) + isize::from(right) - 1);
             all.gone = all.gone.size(look.vma.flags, len, -1);

@@ -221,6 +221,21 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
     assert_eq!(calls.settle(page(4) + 1, page(8), None), Err(Error::Unaligned));
 }
 
+/// A first write in one part does not mark the other.
+#[test]
+fn a_hole_that_is_taken_over_leaves_parts_that_are_written_apart() {
+    let mut space = space();
+    space.get_mut().mmap(anonymous(page(0), 3, 3)).unwrap();
+    space.get_mut().settle(page(1), page(2), None).unwrap();
+    let guard = space.pin();
+    let (_, seen) = space.lookup(&guard, page(0)).unwrap();
+    assert!(!space.first_write(&guard, page(0), seen), "both parts are this object");
+    space.get_mut().first_write(page(0)).unwrap();
+    let calls = space.get_mut();
+    let faulted = |n| calls.area_at(page(n)).unwrap().vma.is_faulted();
+    assert_eq!([faulted(0), faulted(2)], [true, false]);
+}
+
 #[test]
 fn a_process_denies_itself_executable_memory() {
     let mut space = space();
