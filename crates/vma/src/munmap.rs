@@ -67,7 +67,9 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if splits {
             self.vmas.own_anon(start)?;
             // Both parts stay this object.
-            self.vmas.look_at(start).inspect(|look| drop(look.vma.anon.close()));
+            if let Some(look) = self.vmas.look_at(start) {
+                look.vma.anon.close();
+            }
         }
         let work = Work::Unmap { range: start..end, may_wait: false };
         self.apply(StepPlan::change(TreeWrite::hole(start, end), gone, work))

@@ -29,13 +29,20 @@ pub const EXCLUSIVE: u64 = 1 << 56;
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The entries of `/proc/PID/pagemap` for the pages from `addr` on. [`pagemap`](crate::pagemap)
-    /// has their bits.
+    /// has their bits. Waits for [`clear_soft_dirty`](Self::clear_soft_dirty), and for a call that
+    /// moves a page; otherwise it takes no lock.
     pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
         let mut mapcount = self.mapcount();
         let first = addr & !(PAGE_SIZE - 1);
         for (entry, number) in into.iter_mut().zip(0_usize..) {
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
             *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut mapcount, at));
+            if *entry & SOFT_DIRTY == 0 && self.is_clearing() {
+                // No call changes a VMA now.
+                let _lock = self.core.writer();
+                let found = self.pagemap_entry(&G::pin(), &mut mapcount, at);
+                *entry = found.unwrap_or(*entry);
+            }
         }
     }
 

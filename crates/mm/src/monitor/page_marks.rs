@@ -13,9 +13,15 @@
 //! The marks are set by a sweep, whose flush ends before the call returns: no write by an old
 //! translation is missed after it.
 //!
+//! [`pagemap`](AddressSpace::pagemap) takes no lock. If it finds a clean page while the sweep is
+//! under way, it looks again when the call has ended: a page that it shows later is clean, too.
+//!
 //! Formats with two software bits (RISC-V) have no marks.
 
-use core::{ops::Range, sync::atomic::Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{Ordering, fence},
+};
 
 use grace::Concurrent;
 use machine::Machine;
@@ -60,15 +66,32 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Self::check_marks()?;
         // With one right: no call that makes or joins VMAs comes between.
         self.change(|calls| {
-            calls.clear_soft_dirty()?;
-            // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
-            self.core.tracks_new.store(true, Ordering::Release);
-            sweep_areas(calls, 0..usize::MAX, |host, range, _| {
-                host.sweep_pages(range, |page| {
-                    SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
-                });
-            })
+            // Relaxed: VMAs and entries that are clean are stored with Release after it.
+            self.core.clearing.store(true, Ordering::Relaxed);
+            let done = self.clear_with_lock(calls);
+            // Release: the call has ended for a reader that finds no clearing.
+            self.core.clearing.store(false, Ordering::Release);
+            done
         })
+    }
+
+    fn clear_with_lock(&self, calls: &mut Calls<'_, '_, '_, M, F, G>) -> Result<(), vma::Error> {
+        calls.clear_soft_dirty()?;
+        // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
+        self.core.tracks_new.store(true, Ordering::Release);
+        sweep_areas(calls, 0..usize::MAX, |host, range, _| {
+            host.sweep_pages(range, |page| {
+                SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
+            });
+        })
+    }
+
+    /// Whether soft-dirty pages are being cleared. Called after a look that has found a clean page.
+    pub(crate) fn is_clearing(&self) -> bool {
+        // Acquire: pairs with the Release of the store that made the page clean, which comes after
+        // that of the flag.
+        fence(Ordering::Acquire);
+        self.core.clearing.load(Ordering::Acquire)
     }
 
     /// Whether all pages of a VMA are soft-dirty, also absent ones.

@@ -85,6 +85,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) swapping: AtomicBool,
     /// Whether soft-dirty pages were cleared ever; before, all are dirty.
     pub(crate) tracks_new: AtomicBool,
+    /// Whether a call clears soft-dirty pages at this moment.
+    pub(crate) clearing: AtomicBool,
     /// Whether memory of the space or of a parent was ever registered for write-protection.
     pub(crate) had_marks: AtomicBool,
     /// Whether memory of the space or of a parent was ever registered with a userfaultfd that wants
@@ -250,6 +252,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
         let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
         let (had_marks, has_events) = (AtomicBool::new(false), AtomicBool::new(false));
+        let clearing = AtomicBool::new(false);
         Core {
             vmas,
             tables,
@@ -259,6 +262,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             hand,
             swapping,
             tracks_new,
+            clearing,
             had_marks,
             has_events,
             huge,

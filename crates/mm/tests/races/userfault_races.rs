@@ -1,4 +1,4 @@
-//! Write-protection during writes, from many seeds: each write is told of.
+//! Write-protection during writes, and soft-dirty pages during their clearing, from many seeds.
 
 use std::{
     mem::ManuallyDrop,
@@ -80,6 +80,27 @@ fn a_scan_misses_no_write() {
                 }
             });
             vec![first, second, scanner]
+        })
+    });
+}
+
+/// A page that `pagemap` shows as clean tells that all pages have been cleared.
+#[test]
+fn soft_dirty_pages_are_cleared_at_once() {
+    each_seed(SEEDS, |seed| {
+        run(seed, Never::default(), |_, space| {
+            let is_dirty = |page: usize| {
+                let mut entry = [0];
+                space.pagemap(AT + page * PAGE, &mut entry);
+                entry[0] & pagemap::SOFT_DIRTY != 0
+            };
+            vec![
+                Box::new(|| space.clear_soft_dirty().unwrap()),
+                Box::new(move || {
+                    let found = [0, 1, 2, 3].map(is_dirty);
+                    assert!(found.is_sorted_by(|a, b| a >= b), "cleared one by one: {found:?}");
+                }),
+            ]
         })
     });
 }
