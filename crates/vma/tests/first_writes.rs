@@ -1,5 +1,4 @@
-//! First writes without the mmap lock, during calls of another thread that change the
-//! VMA.
+//! First writes without the mmap lock, during calls that change the VMA.
 
 use std::{
     sync::{
@@ -10,7 +9,9 @@ use std::{
 };
 
 use grace::Epoch;
-use vma::{AddressSpace, Error, Layout, MapFlags, MapRequest, NoFile, Profile};
+use vma::{
+    AddressSpace, Advice, CallStep, Error, Host, Layout, MapFlags, MapRequest, NoFile, Profile,
+};
 
 const AT: usize = 0x1000_0000;
 const PAGE: usize = 4096;
@@ -41,6 +42,33 @@ fn parts_are_written_apart() {
     }
     let faulted = |addr| space.lookup(&guard, addr).map(|(_, vma)| vma.is_faulted());
     assert_eq!([faulted(AT), faulted(AT + PAGE)], [Some(true), Some(false)]);
+}
+
+/// Faults with a first write at `AT` in each step of a call; notes whether it needed no lock.
+struct Faulting<'s>(&'s AddressSpace<NoFile, Epoch>, Vec<bool>);
+
+impl Host<NoFile, Epoch> for Faulting<'_> {
+    fn apply(&mut self, mut step: CallStep<'_, '_, NoFile, Epoch>) -> Result<(), Error> {
+        step.hold()?;
+        step.close(false)?;
+        let guard = self.0.pin();
+        let (_, seen) = self.0.lookup(&guard, AT).unwrap();
+        self.1.push(self.0.first_write(&guard, AT, seen));
+        step.open();
+        Ok(())
+    }
+}
+
+/// A part that a call has changed takes no first write until the call has changed the others: it
+/// would decide what joins the next part.
+#[test]
+fn a_call_of_several_steps_takes_no_first_write_between_them() {
+    let space = AddressSpace::<NoFile, Epoch>::new(Profile::LINUX_6_18, Layout::default());
+    space.write().mmap(request(2, 1)).unwrap();
+    space.write().madvise(AT + PAGE, PAGE, Advice::Random).unwrap();
+    let mut host = Faulting(&space, Vec::new());
+    space.write().with_host(&mut host).mprotect(AT, 2 * PAGE, 3, None).unwrap();
+    assert_eq!(host.1, [false, false]);
 }
 
 /// A first write that succeeded is never lost: the VMA stays written until it is unmapped, however
