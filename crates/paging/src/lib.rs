@@ -35,7 +35,7 @@
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
 //! | `cursor` | [`map`](PageTables::map), [`map_over`](PageTables::map_over), [`map_supervisor`](PageTables::map_supervisor), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
-//! | `gather` | what it has gathered |
+//! | `tlb_gather` | its range, its CPUs and its unlinked tables |
 //! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
@@ -110,7 +110,6 @@ mod cursor;
 mod error;
 mod fallible_alloc;
 mod format;
-mod gather;
 mod gup;
 mod idle;
 mod kept_chains;
@@ -125,6 +124,7 @@ mod swap;
 mod sync;
 mod tables;
 mod tags;
+mod tlb_gather;
 mod tlb_grace;
 mod walk;
 

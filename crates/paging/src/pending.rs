@@ -31,10 +31,10 @@
 //! caller does not need.
 
 use crate::format::Format;
-use crate::gather::{GatherState, TlbGather};
 use crate::shared::Paging;
 use crate::tables::PageTables;
 use crate::tags::Whose;
+use crate::tlb_gather::{GatherState, TlbGather};
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem;

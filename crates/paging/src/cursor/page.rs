@@ -2,8 +2,8 @@
 
 use super::{CheckedBlock, EntryChange, Error, LockedTable, SweepChange};
 use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, like};
-use crate::gather::{GatherState, TlbGather};
 use crate::tables::PageTables;
+use crate::tlb_gather::{GatherState, TlbGather};
 use crate::walk::Mapping;
 use core::mem;
 use grace::Concurrent;

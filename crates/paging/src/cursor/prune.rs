@@ -2,10 +2,10 @@
 
 use super::{Error, Result, covers_entry};
 use crate::format::{Decoded, Format, span_at};
-use crate::gather::TlbGather;
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
+use crate::tlb_gather::TlbGather;
 use crate::walk::{Walk, beyond};
 use core::ops::Range;
 use grace::Concurrent;

@@ -6,10 +6,10 @@
 
 use super::Error;
 use crate::format::{Decoded, Format, Geometry, entry, note, noted};
-use crate::gather::NEXT;
 use crate::lock::lock;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
+use crate::tlb_gather::NEXT;
 use crate::walk::{Walk, WalkEnd, beyond};
 use core::result::Result;
 use grace::Concurrent;

@@ -7,10 +7,10 @@
 
 use super::{Error, LockedEntry, OpenGroup, PageEntry, TableUsers, covers};
 use crate::format::{Decoded, Format, Geometry, alone, is_grouped};
-use crate::gather::GatherState;
 use crate::lock::Locked;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
+use crate::tlb_gather::GatherState;
 use crate::walk::{Mapping, Walk, beyond};
 use core::ops::Range;
 use grace::Concurrent;

@@ -2,11 +2,11 @@
 
 use crate::cursor::{Error, covers_entry};
 use crate::format::{Decoded, Format, Geometry, alone, entry};
-use crate::gather::{GatherState, TlbGather};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::shared::Paging;
 use crate::tables::PageTables;
+use crate::tlb_gather::{GatherState, TlbGather};
 use crate::walk::beyond;
 use alloc::sync::Arc;
 use grace::Concurrent;
