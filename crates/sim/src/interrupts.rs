@@ -67,8 +67,9 @@ impl Sim {
         mail || tick
     }
 
-    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts disabled.
-    /// Before that, the interrupt passes a quiescent state of [`Grace`]. It can be set once.
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`](crate::Config::tick)), with
+    /// interrupts disabled. Before that, the interrupt passes a quiescent state of [`Grace`]. It can
+    /// be set once.
     ///
     /// # Errors
     /// A handler is set already.
