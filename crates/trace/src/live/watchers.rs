@@ -148,3 +148,45 @@ impl Watcher {
 pub(super) fn inode_of(tid: Tid, fd: usize) -> Option<u64> {
     fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok().map(|meta| meta.ino())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsRawFd, process};
+
+    use super::*;
+
+    #[test]
+    fn the_first_descriptor_of_one_that_a_fork_made_is_taken() {
+        let (tid, file) = (process::id() as Tid, File::open("/proc/self/exe").unwrap());
+        let holder = (tid, file.as_raw_fd() as usize);
+        let inode = inode_of(tid, holder.1).unwrap();
+        let mut parent = Watchers::default();
+        parent.note(7, holder, UFFDIO_REGISTER, 0x1000..0x3000);
+        assert!(parent.are_held(tid));
+        assert_eq!(parent.adopt(inode, holder), None);
+        assert!(parent.of_child(|asked| asked != inode).is_empty());
+        let mut child = parent.of_child(|asked| asked == inode);
+        assert!(!child.are_held(tid));
+        assert_eq!(child.adopt(inode, holder), Some(7));
+        assert_eq!(child.adopt(inode, holder), None);
+        assert!(child.are_held(tid));
+        child.note(7, holder, UFFDIO_UNREGISTER, 0x1000..0x2000);
+        assert!(!child.is_empty());
+        child.note(7, holder, UFFDIO_UNREGISTER, 0..0x4000);
+        assert!(child.is_empty());
+    }
+
+    #[test]
+    fn one_without_a_descriptor_is_open_while_a_vma_is_watched() {
+        let tid = process::id() as Tid;
+        let holder = (tid, usize::MAX);
+        let mut watchers = Watchers::default();
+        for (id, start) in [(7, 0x1000), (8, 0x5000), (9, 0x9000)] {
+            watchers.note(id, holder, UFFDIO_REGISTER, start..start + 0x1000);
+        }
+        let closed = watchers.take_closed(tid, |range| range.start == 0x5000);
+        assert_eq!(closed.iter().map(|closed| closed.id).collect::<Vec<_>>(), [7, 9]);
+        assert!(closed.iter().all(|closed| (closed.inode, closed.fd) == (0, usize::MAX)));
+        assert_eq!(watchers.adopt(1, holder), Some(8));
+    }
+}
