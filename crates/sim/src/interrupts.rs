@@ -19,9 +19,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 impl Sim {
-    /// A step on a [`quick`](current_cpu::CurrentCpu::quick) machine: one read of the thread's identity, a
-    /// count, and a look at a flag and at the timer, all on cache lines of this CPU. Returns
-    /// whether it was one.
+    /// A step on a [`quick`](current_cpu::CurrentCpu::quick) machine: one read of the thread's
+    /// identity, a count, and a look at a flag and at the timer, all on cache lines of this CPU.
+    /// Returns whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
         let here = current_cpu::get();
@@ -68,8 +68,8 @@ impl Sim {
     }
 
     /// Calls `handler` in each timer interrupt (see [`Config::tick`](crate::Config::tick)), with
-    /// interrupts disabled. Before that, the interrupt passes a quiescent state of [`Grace`]. It can
-    /// be set once.
+    /// interrupts disabled. Before that, the interrupt passes a quiescent state of [`Grace`]. It
+    /// can be set once.
     ///
     /// # Errors
     /// A handler is set already.
