@@ -37,6 +37,8 @@
 //!          section (read sections)     queue, rcu                    when what is removed is freed
 //!                       |                |
 //!                    thread ---------- memory                        threads; allocations
+//!                        \                /
+//!                            thread_key                              the end of a thread
 //! ```
 //!
 //! # Misuse
@@ -104,6 +106,8 @@ mod errno;
 mod queue;
 #[cfg(not(loom))]
 mod refcount;
+#[cfg(not(loom))]
+mod thread_key;
 
 #[cfg(not(loom))]
 mod exports {

@@ -5,6 +5,7 @@
 //! came from.
 
 use crate::errno::{Errno, border, misuse, not_null};
+use crate::thread_key::Key;
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -69,7 +70,7 @@ fn fix() -> u8 {
         match SOURCE.compare_exchange(OPEN, CHOOSING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => {
                 // Refused only if Rust code of the program has set its own, which is as good.
-                maple::Pool::watch_threads(crate::thread::watch);
+                maple::Pool::watch_threads(watch);
                 // Release: threads that use the pool see that.
                 SOURCE.store(POOL, Ordering::Release);
                 return POOL;
@@ -78,6 +79,17 @@ fn fix() -> u8 {
             Err(fixed) => return fixed,
         }
     }
+}
+
+/// Makes the pool learn of the end of the calling thread.
+fn watch() -> bool {
+    static KEY: Key = Key::new(leave_pool);
+    KEY.set(ptr::from_ref(&KEY).cast())
+}
+
+/// Runs when a thread that has used the pool ends.
+unsafe extern "C" fn leave_pool(_: *mut c_void) {
+    maple::Pool::thread_ended();
 }
 
 /// The program's callbacks.

@@ -1,7 +1,6 @@
 //! Allocations of frames that fail, as a test has asked.
 
 use crate::lock::locked;
-use crate::sim::Sim;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,36 +33,28 @@ impl Failing {
     /// Whether this allocation is one that fails.
     #[inline]
     pub(crate) fn next_fails(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
+        // Relaxed: as in `begin`.
         self.any.load(Ordering::Relaxed) && locked(&self.next).count()
     }
 
     /// Whether memory counts as exhausted.
     pub(crate) fn exhausted(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
+        // Relaxed: as in `begin`.
         let next = self.any.load(Ordering::Relaxed).then(|| *locked(&self.next));
         next.is_some_and(|next| next.lasting && next.failed)
     }
-}
 
-impl Sim {
-    /// Makes allocations of frames fail, on any CPU: the `nth` from now on (1 is the next one). If
-    /// `lasting`, all later ones fail, too, and no frame counts as free.
-    ///
-    /// For tests of exhausted memory at each allocation (I7): raise `nth` until
-    /// [`alloc_failed`](Sim::alloc_failed) returns `false`.
-    pub fn fail_alloc(&self, nth: u64, lasting: bool) {
-        let failing = &self.0.failing;
-        *locked(&failing.next) = Next { left: nth, lasting, failed: false };
+    /// As [`Sim::fail_alloc`](crate::Sim::fail_alloc).
+    pub(crate) fn begin(&self, nth: u64, lasting: bool) {
+        *locked(&self.next) = Next { left: nth, lasting, failed: false };
         // Relaxed: the test orders it.
-        failing.any.store(nth != 0, Ordering::Relaxed);
+        self.any.store(nth != 0, Ordering::Relaxed);
     }
 
-    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). No more fail
-    /// after this call.
-    pub fn alloc_failed(&self) -> bool {
-        // Relaxed: as in `fail_alloc`.
-        self.0.failing.any.store(false, Ordering::Relaxed);
-        locked(&self.0.failing.next).failed
+    /// No more fail. Returns whether one has failed.
+    pub(crate) fn end(&self) -> bool {
+        // Relaxed: as in `begin`.
+        self.any.store(false, Ordering::Relaxed);
+        locked(&self.next).failed
     }
 }

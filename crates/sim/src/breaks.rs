@@ -14,13 +14,13 @@
 //! A table may be replaced by one whose entries lead to the same places, in the same groups, since
 //! the translations stay, and by any where no CPU has cached the entry, or a page of the table.
 
-use crate::cached_absent::result;
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};
 use crate::lock::locked;
 use crate::report::Violation;
 use crate::sim::Sim;
+use crate::tables::result;
 use crate::tlb::Translation;
 use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
 
@@ -92,7 +92,7 @@ impl Sim {
         let is_by = |held: &Translation| {
             held.place.0 == table
                 && self.format().index(held.page, level) == place.1
-                && self.table_at(held.root, held.page, level) == Some(place.0)
+                && self.tables().table_at(held.root, held.page, level) == Some(place.0)
         };
         let has = |cpu: &Cpu| {
             let state = locked(&cpu.state);

@@ -15,27 +15,113 @@
 //!
 //! [`Config::caches_absent`]: crate::Config::caches_absent
 
-use crate::config::Checks;
-use crate::cpu::Cpu;
 use crate::format::Entry;
 use crate::lock::locked;
-use crate::report::Violation;
-use crate::sim::Sim;
-use machine::{Asid, CpuId, EntryOp, Flush, Frame, Owner, VirtAddr, VirtRange};
+use crate::tables::{Tables, result};
+use machine::{Asid, CpuId, EntryOp, Flush, Frame, VirtAddr, VirtRange};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
 
 /// A set of CPUs, by bits.
 type Cpus = u64;
 
-/// The entries that some CPUs still take for absent, by their tables.
+/// The entries that some CPUs still take for absent.
 #[derive(Default)]
-pub(crate) struct CachedAbsent {
+pub(crate) struct CachedAbsent(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    /// By table.
     entries: HashMap<Frame, HashMap<usize, Cpus>>,
     /// The top-level table that was last active on each CPU under each tag.
     roots: HashMap<(CpuId, Asid), Frame>,
 }
 
 impl CachedAbsent {
+    /// Called before code changes an entry of a table of this level.
+    pub(crate) fn note(
+        &self,
+        tables: Tables<'_>,
+        (table, index): (Frame, usize),
+        level: u8,
+        op: EntryOp,
+    ) {
+        let (format, old) = (tables.format, tables.arena.load(table, index).unwrap_or(0));
+        let Some(new) = result(op, old) else { return };
+        let noted = &mut *locked(&self.0);
+        if let Entry::Table(next) = format.decode(new, level, index) {
+            noted.forget(tables, next, level);
+        }
+        if !format.is_present(new) {
+            noted.see((table, index), Cpus::MAX);
+        } else if !format.is_present(old) {
+            noted.entries.entry(table).or_default().insert(index, Cpus::MAX);
+        }
+    }
+
+    /// Whether the CPU takes a valid entry for absent.
+    pub(crate) fn is_unseen(&self, cpu: CpuId, table: Frame, index: usize) -> bool {
+        let noted = locked(&self.0);
+        let blind = noted.entries.get(&table).and_then(|entries| entries.get(&index));
+        blind.is_some_and(|blind| blind & bit(cpu) != 0)
+    }
+
+    /// A CPU translates by these tables from now on.
+    pub(crate) fn now_active(
+        &self,
+        tables: Tables<'_>,
+        cpu: CpuId,
+        (root, space): (Frame, Asid),
+        is_first: bool,
+    ) {
+        let noted = &mut *locked(&self.0);
+        noted.roots.insert((cpu, space), root);
+        if is_first {
+            noted.flush(tables, cpu, Flush::All);
+        }
+    }
+
+    /// Entries that lead to the range are published, by this CPU.
+    pub(crate) fn publish(
+        &self,
+        tables: Tables<'_>,
+        cpu: CpuId,
+        space: Option<Asid>,
+        range: VirtRange,
+    ) {
+        let cpus = if space.is_none() { Cpus::MAX } else { bit(cpu) };
+        let space = space.map(|space| (cpu, space));
+        locked(&self.0).see_range(tables, cpus, space, range);
+    }
+
+    /// The CPU drops absent entries with the translations that a flush covers.
+    pub(crate) fn flush(&self, tables: Tables<'_>, cpu: CpuId, what: Flush) {
+        locked(&self.0).flush(tables, cpu, what);
+    }
+
+    /// The first valid entry on the way to `at` that the CPU takes for absent.
+    pub(crate) fn first_unseen(
+        &self,
+        tables: Tables<'_>,
+        cpu: CpuId,
+        root: Frame,
+        at: VirtAddr,
+    ) -> Option<(Frame, usize)> {
+        let mut table = root;
+        for level in (0..tables.levels).rev() {
+            let index = tables.format.index(at, level);
+            let (found, value) = tables.entry(table, index, level)?;
+            if tables.format.is_present(value) && self.is_unseen(cpu, table, index) {
+                return Some((table, index));
+            }
+            let Entry::Table(below) = found else { return None };
+            table = below;
+        }
+        None
+    }
+}
+
+impl Noted {
     fn see(&mut self, (table, index): (Frame, usize), cpus: Cpus) {
         if let Some(entries) = self.entries.get_mut(&table)
             && let Some(blind) = entries.get_mut(&index)
@@ -46,185 +132,87 @@ impl CachedAbsent {
             }
         }
     }
-}
-
-impl Sim {
-    /// Called before code changes an entry.
-    pub(crate) fn note_valid(&self, table: Frame, index: usize, op: EntryOp) {
-        if !self.0.config.caches_absent() {
-            return;
-        }
-        let Owner::Table(level) = self.owner(table) else { return };
-        let old = self.0.arena.load(table, index).unwrap_or(0);
-        let Some(new) = result(op, old) else { return };
-        let (format, absent) = (self.format(), &mut *locked(&self.0.absent));
-        if let Entry::Table(next) = format.decode(new, level, index) {
-            self.forget(absent, next, level);
-        }
-        if !format.is_present(new) {
-            absent.see((table, index), Cpus::MAX);
-        } else if !format.is_present(old) {
-            absent.entries.entry(table).or_default().insert(index, Cpus::MAX);
-        }
-    }
 
     /// A table below an entry of this level is being linked.
-    fn forget(&self, absent: &mut CachedAbsent, table: Frame, level: u8) {
-        let entries = absent.entries.remove(&table).unwrap_or_default();
+    fn forget(&mut self, tables: Tables<'_>, table: Frame, level: u8) {
+        let entries = self.entries.remove(&table).unwrap_or_default();
         let Some(below) = level.checked_sub(1) else { return };
         for index in entries.into_keys() {
-            if let Some((Entry::Table(next), _)) = self.entry_now(table, index, below) {
-                self.forget(absent, next, below);
+            if let Some((Entry::Table(next), _)) = tables.entry(table, index, below) {
+                self.forget(tables, next, below);
             }
         }
     }
 
-    fn entry_now(&self, table: Frame, index: usize, level: u8) -> Option<(Entry, u64)> {
-        let value = self.0.arena.load(table, index)?;
-        Some((self.format().decode(value, level, index), value))
-    }
-
-    /// Whether the CPU takes a valid entry for absent.
-    pub(crate) fn is_unseen(&self, cpu: &Cpu, table: Frame, index: usize) -> bool {
-        self.0.config.caches_absent()
-            && locked(&self.0.absent)
-                .entries
-                .get(&table)
-                .and_then(|entries| entries.get(&index))
-                .is_some_and(|blind| blind & bit(cpu.id) != 0)
-    }
-
-    /// A CPU translates by these tables from now on.
-    pub(crate) fn now_active(&self, cpu: &Cpu, root: Frame, space: Asid, is_first: bool) {
-        if !self.0.config.caches_absent() {
-            return;
-        }
-        let absent = &mut *locked(&self.0.absent);
-        absent.roots.insert((cpu.id, space), root);
-        if is_first {
-            self.see(absent, cpu.id, Flush::All);
-        }
-    }
-
-    /// Entries that lead to the range are published, by this CPU.
-    pub(crate) fn publish(&self, cpu: &Cpu, space: Option<Asid>, range: VirtRange) {
-        if self.0.config.caches_absent() {
-            let cpus = if space.is_none() { Cpus::MAX } else { bit(cpu.id) };
-            let space = space.map(|space| (cpu.id, space));
-            self.see_range(&mut locked(&self.0.absent), cpus, space, range);
-        }
-    }
-
-    /// The CPU drops absent entries with the translations that a flush covers.
-    pub(crate) fn drop_absent(&self, cpu: &Cpu, what: Flush) {
-        if self.0.config.caches_absent() {
-            self.see(&mut locked(&self.0.absent), cpu.id, what);
-        }
-    }
-
-    fn see(&self, absent: &mut CachedAbsent, cpu: CpuId, what: Flush) {
+    fn flush(&mut self, tables: Tables<'_>, cpu: CpuId, what: Flush) {
         let cpus = bit(cpu);
         match what {
             Flush::Range { space, range, .. } => {
-                self.see_range(absent, cpus, space.map(|space| (cpu, space)), range);
+                self.see_range(tables, cpus, space.map(|space| (cpu, space)), range);
             }
             Flush::Space(space) => {
                 let half = VirtRange::new(VirtAddr::new(0), 1 << 63);
-                half.inspect(|half| self.see_range(absent, cpus, Some((cpu, space)), *half));
+                half.inspect(|half| self.see_range(tables, cpus, Some((cpu, space)), *half));
                 // The space has its own copy of what leads to the other half.
-                if let Some(root) = absent.roots.get(&(cpu, space)).copied() {
-                    (0..self.format().entries()).for_each(|at| absent.see((root, at), cpus));
+                if let Some(root) = self.roots.get(&(cpu, space)).copied() {
+                    (0..tables.format.entries()).for_each(|at| self.see((root, at), cpus));
                 }
             }
             Flush::All => {
-                let places = absent.entries.iter().flat_map(|(table, entries)| {
+                let places = self.entries.iter().flat_map(|(table, entries)| {
                     entries.keys().map(|index| (*table, *index)).collect::<Vec<_>>()
                 });
                 let places: Vec<_> = places.collect();
-                places.into_iter().for_each(|place| absent.see(place, cpus));
+                places.into_iter().for_each(|place| self.see(place, cpus));
             }
         }
     }
 
     /// `None` is every space. For the kernel's half they differ only in the top-level table.
     fn see_range(
-        &self,
-        absent: &mut CachedAbsent,
+        &mut self,
+        tables: Tables<'_>,
         cpus: Cpus,
         space: Option<(CpuId, Asid)>,
         range: VirtRange,
     ) {
-        if absent.entries.values().all(HashMap::is_empty) {
+        if self.entries.values().all(HashMap::is_empty) {
             return;
         }
         let roots: Vec<_> = match space {
-            Some(space) => absent.roots.get(&space).copied().into_iter().collect(),
-            None => absent.roots.values().copied().collect::<BTreeSet<_>>().into_iter().collect(),
+            Some(space) => self.roots.get(&space).copied().into_iter().collect(),
+            None => self.roots.values().copied().collect::<BTreeSet<_>>().into_iter().collect(),
         };
         for root in roots {
             let mut next = Some(range.start());
-            let is_in = |at: &VirtAddr| range.contains(*at) && self.format().is_canonical(*at);
+            let is_in = |at: &VirtAddr| range.contains(*at) && tables.format.is_canonical(*at);
             while let Some(at) = next.filter(is_in) {
-                next = self.see_walk(absent, cpus, root, at);
+                next = self.see_walk(tables, cpus, root, at);
             }
         }
     }
 
     /// A walk to `at`. Returns the first address behind those of its last entry.
     fn see_walk(
-        &self,
-        absent: &mut CachedAbsent,
+        &mut self,
+        tables: Tables<'_>,
         cpus: Cpus,
         root: Frame,
         at: VirtAddr,
     ) -> Option<VirtAddr> {
-        let (format, mut table, mut level) = (self.format(), root, self.0.config.levels - 1);
+        let (mut table, mut level) = (root, tables.levels - 1);
         loop {
-            let index = format.index(at, level);
-            absent.see((table, index), cpus);
-            match self.entry_now(table, index, level) {
+            let index = tables.format.index(at, level);
+            self.see((table, index), cpus);
+            match tables.entry(table, index, level) {
                 Some((Entry::Table(below), _)) if level != 0 => (table, level) = (below, level - 1),
                 _ => break,
             }
         }
-        let shift = format.shift(level);
+        let shift = tables.format.shift(level);
         // It wraps behind the last address.
         let next = VirtAddr::new(((at.get() >> shift) + 1) << shift);
         (next > at).then_some(next)
-    }
-
-    /// An access faulted because an entry is absent. In the kernel's half there is no handler.
-    pub(crate) fn check_published(&self, cpu: &Cpu, root: Frame, at: VirtAddr) {
-        let Checks { published, .. } = self.0.config.checks;
-        if !published || !self.0.config.caches_absent() || at.get() >> 63 == 0 {
-            return;
-        }
-        // No page, so the access faults anyway.
-        if self.look(root, at).is_none_or(|leaf| leaf.page.is_none()) {
-            return;
-        }
-        let mut table = root;
-        for level in (0..self.0.config.levels).rev() {
-            let index = self.format().index(at, level);
-            let Some((found, value)) = self.entry_now(table, index, level) else { return };
-            if self.format().is_present(value) && self.is_unseen(cpu, table, index) {
-                let found = Violation::Unpublished { address: at, table, index };
-                self.violation(found, self.history_of_place(table, index));
-            }
-            let Entry::Table(below) = found else { return };
-            table = below;
-        }
-    }
-}
-
-/// The value of an entry after an operation; `None` if it does not change it.
-pub(crate) fn result(op: EntryOp, old: u64) -> Option<u64> {
-    match op {
-        EntryOp::Store(new) | EntryOp::Swap(new) => Some(new),
-        EntryOp::CompareExchange(expected, new) => (expected == old).then_some(new),
-        EntryOp::And(mask) => Some(old & mask),
-        EntryOp::Or(mask) => Some(old | mask),
-        EntryOp::Load => None,
     }
 }
 

@@ -10,9 +10,10 @@ use crate::format::Entry;
 use crate::lock::locked;
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::Sim;
+use crate::tables::Leaf;
 use crate::tlb::{Translation, Upper};
-use crate::walk::Leaf;
-use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
+use machine::{Asid, ENTRIES, Frame, FrameSource, Owner, VirtAddr, VirtRange};
+use std::sync::Arc;
 
 impl Sim {
     /// I3: checks a table before a walk of the hardware reads it. The walk was led there at
@@ -37,24 +38,6 @@ impl Sim {
             let mut history = self.history_of(table);
             history.push(format!("the entry that led there was read at {since}"));
             self.violation(found, history);
-        }
-    }
-
-    /// I3: checks a table before code reads or changes an entry of it.
-    pub(crate) fn check_entry(&self, cpu: &Cpu, table: Frame) {
-        if self.0.config.checks.tables {
-            let owner = self.owner(table);
-            if !matches!(owner, Owner::Table(_)) {
-                let (level, address, cached) = (None, None, false);
-                let found = Violation::NotATable { table, owner, level, address, cached };
-                self.violation(found, self.history_of(table));
-            }
-        }
-        if self.0.config.checks.walked && self.0.graces[cpu.id.index()].is_in_section() {
-            let walked = &mut locked(&cpu.state).walked;
-            if !walked.contains(&table) {
-                walked.push(table);
-            }
         }
     }
 
@@ -108,7 +91,7 @@ impl Sim {
 
     /// Checks that no page table leads to a block of frames that is given up.
     pub(crate) fn check_unmapped(&self, frame: Frame, order: u8) {
-        if !self.may_be_mapped(frame, order) {
+        if !self.0.reverse_map.may_lead_to(self.tables(), frame, order) {
             return;
         }
         if let Some((table, index)) = self.find_entry(frame, order) {
@@ -185,7 +168,7 @@ impl Sim {
             if let Some(held) = cached(cpu, space, range).first() {
                 let Translation { page, frame, .. } = *held;
                 let root = locked(&cpu.state).root;
-                let leaf = root.and_then(|(root, _)| self.look(root, page));
+                let leaf = root.and_then(|(root, _)| self.tables().look(root, page));
                 let found = Violation::ReusedEarly { range, by: cpu.id, page, frame };
                 self.violation(found, self.history_of_cached(cpu, held, leaf.as_ref()));
             }
@@ -201,7 +184,7 @@ impl Sim {
     pub fn check_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
             for held in cached(cpu, space, range) {
-                let leaf = self.look(root, held.page);
+                let leaf = self.tables().look(root, held.page);
                 let page = leaf.as_ref().and_then(|leaf| leaf.page);
                 let now = page.filter(|(.., rights)| held.rights.within(*rights));
                 let now = now.and_then(|(size, frame, _)| {
@@ -241,7 +224,7 @@ impl Sim {
             held.copied().collect()
         };
         for held in held {
-            let now = self.table_at(root, held.start, held.level);
+            let now = self.tables().table_at(root, held.start, held.level);
             if now != Some(held.table) {
                 let mut history = self.history_of(held.table);
                 history.push(format!("{} cached the entry at {}", cpu.id, held.since));
@@ -250,6 +233,41 @@ impl Sim {
                 self.violation(found, history);
             }
         }
+    }
+
+    /// States the contents of a page on quicklist `list`, word by word.
+    ///
+    /// Not needed for lists of the crate `paging`: without it, a page must be as it was when
+    /// constructed.
+    pub fn constructed(&self, list: u8, image: impl Fn(usize) -> u64 + Send + Sync + 'static) {
+        self.0.constructed.state(list, Arc::new(image));
+    }
+
+    /// Code has constructed a page for a quicklist.
+    pub(crate) fn learn_constructed(&self, frame: Frame, list: u8) {
+        if self.0.config.checks.constructed {
+            self.0.constructed.learn(&self.0.arena, frame, self.words_of(frame), list);
+        }
+    }
+
+    /// I6: checks a page that enters or leaves a quicklist.
+    pub(crate) fn check_constructed(&self, frame: Frame, list: u8, entering: bool) {
+        if !self.0.config.checks.constructed {
+            return;
+        }
+        let len = self.words_of(frame);
+        if let Err(found) = self.0.constructed.check(&self.0.arena, frame, len, list, entering) {
+            let mut history = self.history_of(frame);
+            if let Violation::NotConstructed { index, .. } = found {
+                history.extend(self.history_of_entry(frame, index));
+            }
+            self.violation(found, history);
+        }
+    }
+
+    /// The words of a page that begins at a frame: those of its block.
+    fn words_of(&self, frame: Frame) -> usize {
+        self.0.frames.info(frame).map_or(0, |info| ENTRIES << info.order())
     }
 
     /// The blocks of frames that are allocated at this moment.
@@ -396,8 +414,8 @@ impl Sim {
     }
 
     fn forget_block(&self, frame: Frame, order: u8) {
-        self.forget_constructed(frame);
-        self.forget_mappings(frame, order);
+        self.0.constructed.forget(frame);
+        self.0.reverse_map.forget(frame, order);
         self.stamp(frame, order, false);
     }
 

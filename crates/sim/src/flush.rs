@@ -35,6 +35,13 @@ impl Sim {
         }
     }
 
+    /// A CPU drops the absent entries that a flush covers, if CPUs cache such entries.
+    pub(crate) fn drop_absent(&self, cpu: &Cpu, what: Flush) {
+        if let Some(absent) = &self.0.absent {
+            absent.flush(self.tables(), cpu.id, what);
+        }
+    }
+
     pub(crate) fn flush_here(&self, cpu: &Cpu, what: Flush) {
         self.known_in(what);
         self.instruction(cpu);

@@ -21,8 +21,8 @@
 //!   them.
 //! - *Pages of two sizes for one address*: after a split a CPU may hold both, and uses the older
 //!   one.
-//! - *Interrupts* (`sim`, `flush`): flushes requested by other CPUs, a timer, and handlers that
-//!   tests send. They are taken at steps, deferred while interrupts are disabled, and counted.
+//! - *Interrupts* (`interrupts`, `flush`): flushes requested by other CPUs, a timer, and handlers
+//!   that tests send. They are taken at steps, deferred while interrupts are disabled, and counted.
 //! - *Speculation* ([`Config::speculation`]): a CPU may cache the neighbours of a page that it
 //!   translates. *Spurious faults*: a CPU may fault once after an entry has become more permissive.
 //! - *NUMA nodes* ([`Config::nodes`]): memory and CPUs are divided among them; distance costs
@@ -54,15 +54,21 @@
 //!       |
 //!     traits                             the traits of `machine`, for `Sim`
 //!       |
-//!     walk, flush, attach, grace         page walks; flushes; starts of CPUs; grace periods
+//!     walk, flush, attach                page walks; flushes; starts of CPUs
+//!     interrupts, grace                  steps and interrupts; grace periods
 //!       |
-//!     checks, breaks, spaces, groups     the checkers; `cached_absent` has the barriers after an
-//!     cached_absent, accessed_dirty      entry becomes valid
-//!     constructed, reverse_map
+//!     checks, entry_checks, breaks       the checks, which report violations
+//!     spaces, groups
 //!       |
-//!     sim, alloc_failure                 the machine and its interrupts; exhausted memory
+//!     sim, current_cpu                   the machine; the CPU that a host thread is
 //!       |
-//!     cpu, tlb, arena, stats, config     its parts
+//!     constructed, reverse_map           state of checkers; `cached_absent` has the barriers
+//!     accessed_dirty, cached_absent      after an entry becomes valid
+//!     alloc_failure                      exhausted memory
+//!       |
+//!     tables                             the page tables in memory
+//!       |
+//!     cpu, tlb, arena, stats, config     the parts of the machine
 //!     events, report                     the log; violations
 //!       |
 //!     format                             the entries of each architecture
@@ -147,11 +153,13 @@ mod constructed;
 mod cpu;
 mod current_cpu;
 mod drive;
+mod entry_checks;
 mod events;
 mod flush;
 mod format;
 mod grace;
 mod groups;
+mod interrupts;
 mod lock;
 #[cfg(loom)]
 mod model;
@@ -160,6 +168,7 @@ mod reverse_map;
 mod sim;
 mod spaces;
 mod stats;
+mod tables;
 mod tlb;
 mod traits;
 mod walk;
@@ -170,10 +179,11 @@ pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads
 pub use events::{Event, EventKind};
 pub use format::{Arch, Want};
 pub use grace::{Exclusive, Grace, SimCpus};
+pub use interrupts::TickTaken;
 #[cfg(loom)]
 pub use model::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace, ModelThread, model};
 pub use report::{Leaked, Report, Violation};
-pub use sim::{Sim, TickTaken};
+pub use sim::Sim;
 pub use stats::SimStats;
 
 #[cfg(doctest)]

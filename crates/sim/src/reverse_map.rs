@@ -13,25 +13,23 @@
 //! Cost: a lock and a lookup for each change of an entry.
 
 use crate::lock::locked;
-use crate::sim::Sim;
+use crate::tables::Tables;
 use machine::{EntryOp, Frame, PageSize};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 /// The most entries that are remembered for a frame.
 const MOST: usize = 32;
 
 /// By frame: the entries that may lead to it; empty if they were too many.
 #[derive(Default)]
-pub(crate) struct ReverseMap(BTreeMap<Frame, Vec<(Frame, usize)>>);
+pub(crate) struct ReverseMap(Mutex<BTreeMap<Frame, Vec<(Frame, usize)>>>);
 
-impl Sim {
+impl ReverseMap {
     /// Called before code changes an entry.
-    pub(crate) fn note_mapping(&self, table: Frame, index: usize, op: EntryOp) {
-        if !self.0.config.checks.frames {
-            return;
-        }
-        let (format, address) = (self.format(), self.format().address_bits());
-        let word = || self.0.arena.load(table, index).unwrap_or(0);
+    pub(crate) fn note(&self, tables: Tables<'_>, table: Frame, index: usize, op: EntryOp) {
+        let (arena, format, address) = (tables.arena, tables.format, tables.format.address_bits());
+        let word = || arena.load(table, index).unwrap_or(0);
         let value = match op {
             EntryOp::Load => return,
             EntryOp::Store(value) | EntryOp::Swap(value) | EntryOp::CompareExchange(_, value) => {
@@ -43,10 +41,8 @@ impl Sim {
             EntryOp::Or(mask) => word() | mask,
         };
         let place = (table, index);
-        let places = &mut locked(&self.0.reverse_map).0;
-        for frame in
-            format.targets(value, index).filter(|frame| self.0.arena.index(*frame).is_some())
-        {
+        let places = &mut *locked(&self.0);
+        for frame in format.targets(value, index).filter(|frame| arena.index(*frame).is_some()) {
             let places = places.entry(frame).or_insert_with(|| vec![place]);
             if places.len() >= MOST {
                 places.clear();
@@ -57,15 +53,15 @@ impl Sim {
     }
 
     /// Whether an entry may lead into a block of frames.
-    pub(crate) fn may_be_mapped(&self, frame: Frame, order: u8) -> bool {
-        let (first, format) = (frame.number(), self.format());
-        let places = &locked(&self.0.reverse_map).0;
+    pub(crate) fn may_lead_to(&self, tables: Tables<'_>, frame: Frame, order: u8) -> bool {
+        let (first, format) = (frame.number(), tables.format);
+        let places = &*locked(&self.0);
         let leads = |frame: Option<Frame>, large: bool| {
             let Some((frame, places)) = frame.and_then(|frame| places.get_key_value(&frame)) else {
                 return false;
             };
             let holds = |&(table, index): &(Frame, usize)| {
-                self.0.arena.load(table, index).is_some_and(|word| {
+                tables.arena.load(table, index).is_some_and(|word| {
                     (if large { format.may_be_large(word) } else { format.is_present(word) })
                         && format.targets(word, index).any(|at| at == *frame)
                 })
@@ -80,8 +76,8 @@ impl Sim {
     }
 
     /// Called when a block of frames is freed.
-    pub(crate) fn forget_mappings(&self, frame: Frame, order: u8) {
-        let places = &mut locked(&self.0.reverse_map).0;
+    pub(crate) fn forget(&self, frame: Frame, order: u8) {
+        let places = &mut *locked(&self.0);
         let frames = frame.number()..frame.number() + (1 << order);
         frames.filter_map(Frame::new).for_each(|frame| drop(places.remove(&frame)));
     }

@@ -15,7 +15,6 @@
 
 use crate::cpu::Cpu;
 use crate::current_cpu;
-use crate::format::Entry;
 use crate::lock::locked;
 use crate::report::Violation;
 use crate::sim::Sim;
@@ -30,6 +29,7 @@ impl Sim {
         }
         // The same frame may have become the table of another space since.
         let made = self.0.table(root).map_or(0, |stamp| stamp.get().at());
+        let tables = self.tables();
         let other = |of: Frame, since: u64| of != root || since < made;
         let (kept, global) = {
             let state = locked(&cpu.state);
@@ -39,7 +39,7 @@ impl Sim {
             let uppers = uppers.map(|held| (held.start, held.root, held.since));
             let kept = pages.chain(uppers).find(|(_, root, since)| other(*root, *since));
             let is_astray = |held: &&Translation| {
-                held.space.is_none() && held.top != self.top_entry(root, held.page)
+                held.space.is_none() && held.top != tables.top_entry(root, held.page)
             };
             (kept, state.tlb.iter().find(is_astray).copied())
         };
@@ -105,16 +105,6 @@ impl Sim {
         if void && kept {
             let found = Violation::TagKept { tag: asid.0, by: cpu.id, root };
             self.violation(found, self.history_of(root));
-        }
-    }
-
-    /// The table that a top-level entry leads to.
-    pub(crate) fn top_entry(&self, root: Frame, at: VirtAddr) -> Option<Frame> {
-        let level = self.0.config.levels - 1;
-        let index = self.format().index(at, level);
-        match self.format().decode(self.0.arena.load(root, index)?, level, index) {
-            Entry::Table(table) => Some(table),
-            _ => None,
         }
     }
 

@@ -120,9 +120,7 @@ impl Checker for Sim {
     }
 
     fn note_constructed(&self, frame: Frame, list: u8) {
-        if self.0.config.checks.constructed {
-            self.learn_constructed(frame, list);
-        }
+        self.learn_constructed(frame, list);
     }
 }
 
@@ -141,7 +139,9 @@ unsafe impl Tlb for Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         cpu.stats.published.add(1);
-        self.publish(cpu, space, range);
+        if let Some(absent) = &self.0.absent {
+            absent.publish(self.tables(), cpu.id, space, range);
+        }
         self.note_if(cpu, || EventKind::Published(space, range));
     }
 
@@ -158,7 +158,9 @@ unsafe impl Tlb for Sim {
         self.instruction(cpu);
         self.known(asid);
         let before = locked(&cpu.state).root.replace((root, asid));
-        self.now_active(cpu, root, asid, before.is_none());
+        if let Some(absent) = &self.0.absent {
+            absent.now_active(self.tables(), cpu.id, (root, asid), before.is_none());
+        }
         if !keep {
             cpu.drop_cached(Flush::Space(asid));
             self.drop_absent(cpu, Flush::Space(asid));
@@ -318,11 +320,7 @@ impl Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         if let SharedAccess::Entry { table, index, op } = access {
-            self.check_entry(cpu, table);
-            self.check_accessed_dirty(cpu, table, index, op);
-            self.check_breaks(table, index, op);
-            self.note_valid(table, index, op);
-            self.note_mapping(table, index, op);
+            self.check_entry(cpu, table, index, op);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);
             }

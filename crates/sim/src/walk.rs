@@ -28,13 +28,6 @@ use crate::tlb::{Translation, Upper};
 use machine::{Asid, Fault, FaultKind, Flush, Frame, PageSize, PhysAddr, VirtAddr, VirtRange};
 use std::sync::atomic::Ordering;
 
-/// The end of a walk without any cache; for checks.
-pub(crate) struct Leaf {
-    pub(crate) table: Frame,
-    pub(crate) index: usize,
-    pub(crate) page: Option<(PageSize, Frame, Rights)>,
-}
-
 impl Sim {
     /// Translates an address for an access, as this CPU would at this moment: fills its caches,
     /// sets accessed and dirty bits, and checks. The access itself may follow at once.
@@ -187,7 +180,7 @@ impl Sim {
                         size,
                         space: (!global).then_some(space),
                         root,
-                        top: if global { self.top_entry(root, at) } else { None },
+                        top: if global { self.tables().top_entry(root, at) } else { None },
                         frame,
                         rights,
                         dirty: self.format().is_dirty(entry),
@@ -216,12 +209,14 @@ impl Sim {
         let format = self.format();
         let index = format.index(at, level);
         let cell = self.0.arena.word(table, index).ok_or(FaultKind::Malformed)?;
+        let absent = self.0.absent.as_ref();
+        let is_unseen = || absent.is_some_and(|absent| absent.is_unseen(cpu.id, table, index));
         loop {
             // Acquire: pairs with the Release of the CPU that linked the entry's target.
             let entry = cell.load(Ordering::Acquire);
             let found = format.decode(entry, level, index);
             let is_page = match found {
-                Entry::Table(_) | Entry::Page(..) if self.is_unseen(cpu, table, index) => {
+                Entry::Table(_) | Entry::Page(..) if is_unseen() => {
                     return Err(FaultKind::NotPresent);
                 }
                 Entry::Absent => return Err(FaultKind::NotPresent),
@@ -244,42 +239,11 @@ impl Sim {
                     self.check_group((table, index), entry, marked);
                 }
                 if is_page && marked != entry {
-                    self.note_accessed_dirty(table, index, entry, marked);
+                    self.note_accessed_dirty((table, index), entry, marked);
                 }
                 return Ok((marked, found));
             }
         }
-    }
-
-    /// The entry that decides about `at` now, without caches, accessed and dirty bits, or steps.
-    pub(crate) fn look(&self, root: Frame, at: VirtAddr) -> Option<Leaf> {
-        let format = self.format();
-        let (mut table, mut rights) = (root, Rights::ALL);
-        for level in (0..self.0.config.levels).rev() {
-            let index = format.index(at, level);
-            let entry = self.0.arena.load(table, index)?;
-            let found = format.decode(entry, level, index);
-            rights = format.narrow(rights, entry, &found);
-            match found {
-                Entry::Table(next) => table = next,
-                Entry::Page(size, frame) => {
-                    return Some(Leaf { table, index, page: Some((size, frame, rights)) });
-                }
-                Entry::Absent | Entry::Malformed => return Some(Leaf { table, index, page: None }),
-            }
-        }
-        None
-    }
-
-    /// The table of a level on the way to `at`, if there is one.
-    pub(crate) fn table_at(&self, root: Frame, at: VirtAddr, level: u8) -> Option<Frame> {
-        let (mut table, format) = (root, self.format());
-        for above in (level + 1..self.0.config.levels).rev() {
-            let word = self.0.arena.load(table, format.index(at, above))?;
-            let Entry::Table(next) = format.decode(word, above, 0) else { return None };
-            table = next;
-        }
-        Some(table)
     }
 
     fn check_hit(&self, cpu: &Cpu, at: VirtAddr, want: Want, held: &Translation) {
@@ -289,7 +253,7 @@ impl Sim {
         let Some(used) = held.frame.checked_add(at.offset_in(held.size) >> 12) else { return };
         let freed = self.0.died(used).is_some_and(|died| died.get().at() > held.since);
         let root = locked(&cpu.state).root;
-        let leaf = root.and_then(|(root, _)| self.look(root, at));
+        let leaf = root.and_then(|(root, _)| self.tables().look(root, at));
         let page =
             leaf.as_ref().and_then(|leaf| leaf.page).filter(|(.., rights)| rights.allow(want));
         let now = page.and_then(|(size, frame, _)| frame.checked_add(at.offset_in(size) >> 12));

@@ -25,3 +25,7 @@ pub(crate) const UFFDIO_API: u32 = 0xc018_aa3f;
 pub(crate) const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// Unregisters a range.
 pub(crate) const UFFDIO_UNREGISTER: u32 = 0x8010_aa01;
+/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, each with its
+/// valid mode bits.
+pub(crate) const UFFDIO_FILLS: [(u32, usize); 5] =
+    [(0xc028_aa03, 3), (0xc020_aa04, 1), (0xc028_aa05, 3), (0xc020_aa07, 3), (0xc020_aa08, 1)];

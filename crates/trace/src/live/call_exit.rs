@@ -3,11 +3,10 @@
 use std::{os::fd::AsFd, time::Duration};
 
 use super::{
-    calls::{self, CallKind},
+    calls::{self, CallKind, Changed},
     files::{self, Identity},
     follower::Follower,
     image::Area,
-    neighbours::Changed,
     sys::{
         self, Tid,
         ptrace::{self},

@@ -2,7 +2,7 @@
 
 use crate::{
     abi::*,
-    record::Op,
+    record::{Call, Op},
     span::{self, Span},
 };
 
@@ -139,6 +139,35 @@ pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Span> {
     }
 }
 
+/// Where a call may have changed VMAs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// Somewhere: the arguments do not tell.
+    #[default]
+    Anywhere,
+    /// In these ranges, or next to them.
+    In([Option<Span>; 3]),
+}
+
+impl Changed {
+    /// By a call with its result. `brk` was the end of the heap before it.
+    pub(super) fn by(call: &Call, brk: usize) -> Changed {
+        let advice = || vma::Advice::from_number(call.args[2] as u32);
+        match call.op {
+            // It is about pages.
+            Op::Madvise if advice().is_some_and(|advice| !advice.changes_vmas()) => {
+                Changed::In([None, None, None])
+            }
+            op if op.takes_range() || matches!(op, Op::Mmap | Op::Brk | Op::Mremap) => {
+                let [first, second] = places(call.op, &call.args, brk);
+                Changed::In([first, second, chosen(call.op, &call.args, call.result)])
+            }
+            // Their ranges are in memory, or are those of an object; or they concern all VMAs.
+            _ => Changed::Anywhere,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,5 +209,30 @@ mod tests {
         assert_eq!(chosen(Op::Mmap, &args, -12), None);
         let fixed = [0x7000, 0x3000, 3, 0x32, 0xffff_ffff, 0];
         assert_eq!(chosen(Op::Mmap, &fixed, 0x7000), None);
+    }
+
+    #[test]
+    fn a_call_changes_its_ranges_and_the_place_of_its_result() {
+        let span = |start, length| Some(Span::of(start, length));
+        let (drops, keeps) = (libc::MADV_DONTNEED as usize, libc::MADV_DONTFORK as usize);
+        for (op, args, result, expected) in [
+            (Op::Mmap, &[0, 0x3000, 3, 0x22][..], 0x7000, [None, None, span(0x7000, 0x3000)]),
+            (Op::Mmap, &[0, 0x3000, 3, 0x22], -12, [None, None, None]),
+            (Op::Brk, &[0x9000], 0x9000, [span(0x5000, 0x4000), None, None]),
+            (
+                Op::Mremap,
+                &[0x1000, 0x1000, 0x2000, 1],
+                0xb000,
+                [span(0x1000, 0x2000), None, span(0xb000, 0x2000)],
+            ),
+            (Op::Mseal, &[0x1000, 0x1000], 0, [span(0x1000, 0x1000), None, None]),
+            (Op::Madvise, &[0x1000, 0x1000, drops], 0, [None, None, None]),
+            (Op::Madvise, &[0x1000, 0x1000, keeps], 0, [span(0x1000, 0x1000), None, None]),
+        ] {
+            let changed = Changed::by(&Call::new(1, 1, op, args, result), 0x5000);
+            assert_eq!(changed, Changed::In(expected), "{op:?} {args:x?}");
+        }
+        let all = Call::new(1, 1, Op::Mlockall, &[1], 0);
+        assert_eq!(Changed::by(&all, 0x5000), Changed::Anywhere);
     }
 }

@@ -9,11 +9,9 @@ use super::{
     sys::{self, Tid, ptrace},
 };
 
-/// `PR_SET_SECCOMP`: the older way to seccomp(2).
-pub(super) const PR_SET_SECCOMP: u32 = 22;
 /// Without a change, the child of such a clone would run under the tracer's filter without a
 /// tracer, so each of its memory calls would fail.
-pub(super) const CLONE_UNTRACED: usize = libc::CLONE_UNTRACED as usize;
+const CLONE_UNTRACED: usize = libc::CLONE_UNTRACED as usize;
 
 const MODE_STRICT: usize = 1;
 const MODE_FILTER: usize = 2;
@@ -44,7 +42,9 @@ fn seccomp(number: i64, args: &[usize; 6]) -> Option<(usize, usize)> {
     match number {
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER are one less than the modes.
         libc::SYS_seccomp if args[0] as u32 <= 1 => Some((args[0] as u32 as usize + 1, args[2])),
-        libc::SYS_prctl if args[0] as u32 == PR_SET_SECCOMP => Some((args[1], args[2])),
+        libc::SYS_prctl if args[0] as u32 == libc::PR_SET_SECCOMP as u32 => {
+            Some((args[1], args[2]))
+        }
         _ => None,
     }
 }

@@ -9,11 +9,8 @@ use libc::{
     sock_filter,
 };
 
-use super::{
-    calls::{MEMORY, PRCTLS},
-    confine, userfault,
-};
-use crate::abi::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
+use super::calls::{MEMORY, PRCTLS};
+use crate::abi::{UFFDIO_API, UFFDIO_FILLS, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 
 /// The rule number of a native call. A program's own filter is unlikely to use it.
 pub(super) const NATIVE: u32 = 0x5a31;
@@ -94,13 +91,15 @@ pub(super) fn build() -> Vec<sock_filter> {
     out.push(answer(libc::SECCOMP_RET_ALLOW));
     out.push(trace(FOREIGN));
     let mut uffd = vec![UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER];
-    uffd.extend(userfault::FILLS.map(|(request, _)| request));
+    uffd.extend(UFFDIO_FILLS.map(|(request, _)| request));
     inspect(&mut out, libc::SYS_ioctl, &[argument(1)], &uffd);
     let [a, b, c, d] = PRCTLS;
-    inspect(&mut out, libc::SYS_prctl, &[argument(0)], &[a, b, c, d, confine::PR_SET_SECCOMP]);
+    // PR_SET_SECCOMP is the older way to seccomp(2).
+    let prctls = [a, b, c, d, libc::PR_SET_SECCOMP as u32];
+    inspect(&mut out, libc::SYS_prctl, &[argument(0)], &prctls);
     // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
     inspect(&mut out, libc::SYS_seccomp, &[argument(0)], &[0, 1]);
-    let (shares, untraced) = (libc::CLONE_VM as u32, confine::CLONE_UNTRACED as u32);
+    let (shares, untraced) = (libc::CLONE_VM as u32, libc::CLONE_UNTRACED as u32);
     let both = op(BPF_ALU | BPF_AND | BPF_K, shares | untraced);
     let stops = [0, untraced, shares | untraced];
     inspect(&mut out, libc::SYS_clone, &[argument(0), both], &stops);

@@ -20,7 +20,7 @@ use super::{
         ptrace::{self, Resume, Status},
     },
     tasks::{Overhead, Space, Task, TaskStage},
-    userfault::Userfault,
+    watchers::Userfault,
 };
 use crate::{
     observer::Observer,

@@ -17,7 +17,8 @@
 //! | `call_entry`, `call_exit` | a thread at the entry of a call; a call that has returned |
 //! | `neighbours`, `image`, `inspect` | reading an address space: around a change, whole, between calls |
 //! | `pause` | the other threads during a call, and when an order is unknowable |
-//! | `tasks`, `files`, `descriptors`, `userfault` | threads and spaces; mapped files; descriptors; userfaultfds |
+//! | `tasks`, `files`, `descriptors` | threads and spaces; mapped files; descriptors |
+//! | `watchers`, `userfault` | userfaultfds with registered ranges; their requests, and their close |
 //! | `stacks` | call stacks: unwinding, `names` of functions, `python` frames, `perf_map` of JITs |
 //! | `peak`, `usage` | the search for the peak; the use of memory by a process |
 //! | `sys` | the system calls of the tracer |
@@ -90,6 +91,7 @@ mod tasks;
 mod tmpfs_huge;
 mod usage;
 mod userfault;
+mod watchers;
 
 use std::{
     ffi::{CString, OsStr},

@@ -17,11 +17,10 @@ use std::{
 use vma::VmFlags;
 
 use super::{
-    calls::CallKind,
-    neighbours::Changed,
+    calls::{CallKind, Changed},
     sys::{self, Tid, ptrace::Status},
     usage::{self, Faults},
-    userfault::Watcher,
+    watchers::Watchers,
 };
 use crate::{
     record::{Doubt, MmId, Op, StackId},
@@ -163,7 +162,7 @@ pub(super) struct Space {
     /// The doubts about its records that were reported.
     pub(super) doubted: HashSet<Doubt>,
     /// Userfaultfds with registered ranges.
-    pub(super) watchers: Vec<Watcher>,
+    pub(super) watchers: Watchers,
     /// The growing VMAs, as the observer returned them; `None` when it must be asked again.
     pub(super) growing: Option<Vec<Range<usize>>>,
     /// The page faults that its process had before.
@@ -194,7 +193,7 @@ impl Space {
             calls: 0,
             compared: (0, 0),
             brk,
-            watchers: Vec::new(),
+            watchers: Watchers::default(),
             growing: None,
             faults: usage::faults(tid),
             looked: None,

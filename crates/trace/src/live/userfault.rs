@@ -1,11 +1,7 @@
-//! userfaultfds: the address space that each one serves, its registered ranges, and its close.
-//!
-//! Descriptors are duplicated, inherited and passed on. So a userfaultfd is identified by its inode
-//! number, which is unique, and records have that number in place of the descriptor. A userfaultfd
-//! serves the address space that created it, whichever process holds it. If a fork created it for
-//! the child (UFFD_FEATURE_EVENT_FORK), it has its parent's number in the child's address space.
+//! Requests of userfaultfds, and their close, as calls on the address space that each one serves
+//! (see `watchers`).
 
-use std::{fs, ops::Range, os::unix::fs::MetadataExt};
+use std::ops::Range;
 
 use vma::VmFlags;
 
@@ -13,75 +9,21 @@ use super::{
     follower::Follower,
     sys::{self, Tid},
     tasks::EntryData,
+    watchers::{Closed, Userfault, inode_of},
 };
 use crate::{
-    abi::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER},
+    abi::{UFFDIO_API, UFFDIO_FILLS, UFFDIO_REGISTER, UFFDIO_UNREGISTER},
     observer::{Event, Wanted},
     record::{Call, MmId, Op, Record},
     span::Span,
 };
 
-/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, each with its
-/// valid mode bits.
-pub(super) const FILLS: [(u32, usize); 5] =
-    [(0xc028_aa03, 3), (0xc020_aa04, 1), (0xc028_aa05, 3), (0xc020_aa07, 3), (0xc020_aa08, 1)];
-
 const EVENT_FORK: usize = 1 << 1;
 const PAGE: usize = 4096;
 
-/// A userfaultfd, identified by its inode number.
-#[derive(Clone, Copy)]
-pub(super) struct Userfault {
-    /// The address space that it serves.
-    mm: MmId,
-    /// Its number in records.
-    id: u64,
-    features: usize,
-}
-
-/// A userfaultfd with registered ranges of an address space.
-pub(super) struct Watcher {
-    /// Its number in records.
-    id: u64,
-    /// Its inode; 0 if a fork made it and its descriptor was not used yet.
-    inode: u64,
-    /// Its last known descriptor.
-    holder: (Tid, usize),
-    ranges: Vec<Range<usize>>,
-}
-
-impl Watcher {
-    /// Whether a descriptor for it is open. If the known one now belongs to another file, it
-    /// searches those of its holder and of `tid`.
-    fn is_held(&mut self, tid: Tid) -> bool {
-        if self.inode == 0 {
-            return false;
-        }
-        let (holder, fd) = self.holder;
-        if inode_of(holder, fd) == Some(self.inode) {
-            return true;
-        }
-        for owner in [holder, tid] {
-            let Ok(open) = fs::read_dir(format!("/proc/{owner}/fd")) else { continue };
-            let numbers = open.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok());
-            for fd in numbers {
-                if inode_of(owner, fd) == Some(self.inode) {
-                    self.holder = (owner, fd);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-}
-
-fn inode_of(tid: Tid, fd: usize) -> Option<u64> {
-    fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok().map(|meta| meta.ino())
-}
-
 /// Whether a request fills pages.
 pub(super) fn fills(request: usize) -> bool {
-    FILLS.iter().any(|&(fill, _)| fill == request as u32)
+    UFFDIO_FILLS.iter().any(|&(fill, _)| fill == request as u32)
 }
 
 impl Follower<'_> {
@@ -112,17 +54,16 @@ impl Follower<'_> {
         if let Some(&known) = self.userfaults.get(&inode) {
             return known;
         }
-        let unused = |space: &&mut super::tasks::Space| space.watchers.iter().any(|w| w.inode == 0);
         let mut spaces: Vec<_> = self.spaces.iter_mut().collect();
         spaces.sort_unstable_by_key(|(mm, _)| **mm);
-        let child = spaces.into_iter().find(|(_, space)| unused(space));
-        let Some((&mm, space)) = child else { return Userfault { id: inode, ..unknown } };
-        let Some(watcher) = space.watchers.iter_mut().find(|watcher| watcher.inode == 0) else {
-            return unknown;
-        };
-        (watcher.inode, watcher.holder) = (inode, (tid, fd));
-        let features = EVENT_FORK;
-        let made = Userfault { mm, id: watcher.id, features };
+        let adopted = spaces.into_iter().find_map(|(&mm, space)| {
+            Some(Userfault {
+                mm,
+                id: space.watchers.adopt(inode, (tid, fd))?,
+                features: EVENT_FORK,
+            })
+        });
+        let Some(made) = adopted else { return Userfault { id: inode, ..unknown } };
         self.userfaults.insert(inode, made);
         made
     }
@@ -140,51 +81,24 @@ impl Follower<'_> {
             }
             return;
         }
-        let userfault = self.userfault(call.mm, tid, fd);
-        (call.mm, call.args[0]) = (userfault.mm, userfault.id as usize);
-        if call.result == 0 {
-            self.watch(userfault, (tid, fd), call.args[1] as u32, words);
-        }
-    }
-
-    /// Remembers the registered ranges of a userfaultfd, to notice when it is closed.
-    fn watch(
-        &mut self,
-        Userfault { mm, id, .. }: Userfault,
-        holder: (Tid, usize),
-        request: u32,
-        [start, length, _]: [usize; 3],
-    ) {
-        let Some(space) = self.spaces.get_mut(&mm) else { return };
-        let range = start..start.saturating_add(length);
-        match request {
-            UFFDIO_REGISTER => match space.watchers.iter_mut().find(|watcher| watcher.id == id) {
-                Some(watcher) => watcher.ranges.push(range),
-                None => {
-                    let inode = inode_of(holder.0, holder.1).unwrap_or(0);
-                    space.watchers.push(Watcher { id, inode, holder, ranges: vec![range] });
-                }
-            },
-            UFFDIO_UNREGISTER => {
-                for watcher in &mut space.watchers {
-                    watcher.ranges.retain(|r| !(range.start <= r.start && r.end <= range.end));
-                }
-                space.watchers.retain(|watcher| !watcher.ranges.is_empty());
-            }
-            _ => {}
+        let Userfault { mm, id, .. } = self.userfault(call.mm, tid, fd);
+        (call.mm, call.args[0]) = (mm, id as usize);
+        if call.result == 0
+            && let Some(space) = self.spaces.get_mut(&mm)
+        {
+            let [start, length, _] = words;
+            let range = start..start.saturating_add(length);
+            space.watchers.note(id, (tid, fd), call.args[1] as u32, range);
         }
     }
 
     /// A userfaultfd of the parent with UFFD_FEATURE_EVENT_FORK also serves the child.
     pub(super) fn watch_child(&mut self, parent: MmId, child: MmId) {
         let Some(space) = self.spaces.get(&parent) else { return };
-        let asked = |watcher: &&Watcher| {
-            let userfault = self.userfaults.get(&watcher.inode);
+        let watchers = space.watchers.of_child(|inode| {
+            let userfault = self.userfaults.get(&inode);
             userfault.is_some_and(|userfault| userfault.features & EVENT_FORK != 0)
-        };
-        let made =
-            |watcher: &Watcher| Watcher { inode: 0, ranges: watcher.ranges.clone(), ..*watcher };
-        let watchers: Vec<Watcher> = space.watchers.iter().filter(asked).map(made).collect();
+        });
         if let Some(space) = self.spaces.get_mut(&child) {
             space.watchers = watchers;
         }
@@ -197,7 +111,9 @@ impl Follower<'_> {
         const LOWEST: usize = 0x1_0000;
         const HIGHEST: usize = 0x7fff_ffff_f000;
         let request = args[1] as u32;
-        let Some(&(_, modes)) = FILLS.iter().find(|&&(fill, _)| fill == request) else { return };
+        let Some(&(_, modes)) = UFFDIO_FILLS.iter().find(|&&(fill, _)| fill == request) else {
+            return;
+        };
         // The fields are dst, src, len, mode; or start, len, mode.
         let fields = match size_of_request(request) {
             0x28 => sys::read_words::<4>(tid, args[2])
@@ -228,7 +144,7 @@ impl Follower<'_> {
     /// that address space.
     pub(super) fn tell_closed_watchers(&mut self, mm: MmId, tid: Tid) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
-        if space.watchers.iter_mut().all(|watcher| watcher.is_held(tid)) {
+        if space.watchers.are_held(tid) {
             return;
         }
         // Another process may still hold it. The flags in smaps decide.
@@ -240,15 +156,7 @@ impl Follower<'_> {
                     && area.flags.intersects(VmFlags::UFFD)
             })
         };
-        let mut closed = Vec::new();
-        space.watchers.retain_mut(|watcher| {
-            let open = watcher.is_held(tid) || watcher.ranges.iter().any(watched);
-            if !open {
-                closed.push((watcher.id, watcher.inode, watcher.holder.1));
-            }
-            open
-        });
-        for (id, inode, fd) in closed {
+        for Closed { id, inode, fd } in space.watchers.take_closed(tid, watched) {
             self.observer.event(Event::Descriptor(fd as u32));
             self.userfaults.remove(&inode);
             let call = Call::new(mm, tid as u32, Op::Close, &[id as usize], 0);
@@ -268,7 +176,9 @@ mod tests {
 
     #[test]
     fn requests_that_fill_are_told_by_their_size() {
-        assert!(FILLS.iter().all(|&(fill, _)| [0x28, 0x20].contains(&size_of_request(fill))));
+        assert!(
+            UFFDIO_FILLS.iter().all(|&(fill, _)| [0x28, 0x20].contains(&size_of_request(fill)))
+        );
         assert!(fills(0xc028_aa03) && !fills(UFFDIO_REGISTER as usize));
     }
 }
