@@ -11,7 +11,8 @@
 //! ```
 
 use samara::machine::{
-    Asid, Frame, FrameSource, Memory, Owner, PageSize, Place, Step, Translated, VirtAddr, VirtRange,
+    Asid, Frame, FrameSource, Memory, NodePolicy, Owner, PageSize, Step, Translated, VirtAddr,
+    VirtRange,
 };
 use samara::paging::{Attrs, Ept4, Error, Logging, Mapping, PageTables, Paging};
 use samara::sim::{Arch, Config, Grace, Program, Sim, threads};
@@ -125,7 +126,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let range = memory()?;
     let (tables, block) = sim.on_cpu(0, || -> Result<_, Box<dyn std::error::Error>> {
         let tables = Tables::user(&paging, Asid(1), None)?;
-        let block = sim.alloc(PageSize::Size2M.order(), Place::Local)?;
+        let block = sim.alloc(PageSize::Size2M.order(), NodePolicy::Local)?;
         // SAFETY: the block is ours.
         unsafe { sim.set_owner(block, Owner::User) }?;
         // SAFETY: the block is the guest's until the end. It is mapped by one entry of 2 MiB.

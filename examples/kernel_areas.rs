@@ -4,7 +4,7 @@
 //! cargo run -p samara-examples --bin kernel_areas
 //! ```
 
-use samara::machine::{Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+use samara::machine::{Frame, FrameSource, NodePolicy, PageSize, Translated, VirtAddr, VirtRange};
 use samara::paging::{Attrs, PageTables, Paging, X86_64L4};
 use samara::sim::{Config, Grace, Sim};
 use samara::vmap::{Options, TlbGrace, Vmap};
@@ -46,7 +46,7 @@ fn use_areas(sim: &Sim, vmap: &Areas) -> Result<(), Box<dyn Error>> {
 
     // Frames that some driver has, seen as one run of addresses.
     let frames: Vec<Frame> =
-        (0..4).map(|_| sim.alloc(0, Place::Local)).collect::<Result<_, _>>()?;
+        (0..4).map(|_| sim.alloc(0, NodePolicy::Local)).collect::<Result<_, _>>()?;
     let run = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW)?;
     // SAFETY: as above.
     unsafe { sim.store(run, 7) }?;

@@ -4,7 +4,9 @@
 //! cargo run -p samara-examples --bin page_tables
 //! ```
 
-use samara::machine::{Asid, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+use samara::machine::{
+    Asid, Frame, FrameSource, NodePolicy, PageSize, Translated, VirtAddr, VirtRange,
+};
 use samara::paging::{Attrs, Flags, PageTables, Paging, X86_64L4};
 use samara::sim::{Config, Grace, Sim};
 use std::error::Error;
@@ -39,7 +41,7 @@ fn on_cpu_0(
     let range = range().ok_or("the range is not valid")?;
     let tables = Tables::user(paging, Asid(1), None)?;
     // Four frames in a row.
-    let frames = sim.alloc(2, Place::Local)?;
+    let frames = sim.alloc(2, NodePolicy::Local)?;
     // SAFETY: the frames are ours, and nothing is or was mapped in the range.
     unsafe { tables.map(range, frames, Attrs::USER_RW) }.map_err(|failed| failed.error)?;
     // SAFETY: this program needs nothing else mapped, and no other tables have the tag 1.

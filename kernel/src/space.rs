@@ -8,7 +8,7 @@ use crate::memory::{Memory, parts};
 use crate::smp::{stack_of, tlb_grace};
 use alloc::sync::Arc;
 use machine::{
-    Cpus, Frame, FrameError, FrameRange, FrameSource, PageSize, Place, VirtAddr, VirtRange,
+    Cpus, Frame, FrameError, FrameRange, FrameSource, NodePolicy, PageSize, VirtAddr, VirtRange,
 };
 use paging::{Attrs, Cache, Error, Flags, PageTables, Paging};
 use spin::Once;
@@ -64,7 +64,7 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
         map(&tables, VirtAddr::new(part.start), frames, Attrs::new(flags))?;
     }
     for cpu in 0..Kernel.count() {
-        let frame = |_, _| Ok((Kernel.alloc(0, Place::Local)?, PageSize::Size4K));
+        let frame = |_, _| Ok((Kernel.alloc(0, NodePolicy::Local)?, PageSize::Size4K));
         // SAFETY: the tables are not active yet. The addresses belong to the stack, and its frames
         // are never freed.
         let mapped = unsafe { tables.map_with(stack_of(cpu), Attrs::KERNEL_RW, frame) };

@@ -1,6 +1,6 @@
 //! The source of frames.
 
-use crate::{Accounts, Frame, FrameInfo, NodeId, Owner, Place};
+use crate::{Accounts, Frame, FrameInfo, NodeId, NodePolicy, Owner};
 use core::fmt;
 use core::sync::atomic::Ordering;
 
@@ -81,7 +81,7 @@ impl core::error::Error for FrameError {}
 /// it for longer.
 ///
 /// ```
-/// use machine::{Frame, FrameError, FrameInfo, FrameSource, Place};
+/// use machine::{Frame, FrameError, FrameInfo, FrameSource, NodePolicy};
 /// use std::sync::Mutex;
 ///
 /// /// Frames 0 to 63, of a kernel with a stack of free frames.
@@ -98,7 +98,7 @@ impl core::error::Error for FrameError {}
 ///
 /// // SAFETY: a frame is in the stack, or was returned by `alloc` and has come back by `recycle`.
 /// unsafe impl FrameSource for Mine {
-///     fn alloc(&self, order: u8, _: Place) -> Result<Frame, FrameError> {
+///     fn alloc(&self, order: u8, _: NodePolicy) -> Result<Frame, FrameError> {
 ///         let none = FrameError::OutOfFrames { order };
 ///         let number = if order == 0 { self.free.lock().unwrap().pop() } else { None };
 ///         let frame = number.and_then(Frame::new).ok_or(none)?;
@@ -121,7 +121,7 @@ impl core::error::Error for FrameError {}
 ///
 /// let pages = std::array::from_fn(|_| Page { info: FrameInfo::new() });
 /// let mine = Mine { free: Mutex::new((0..64).collect()), pages };
-/// let frame = mine.alloc(0, Place::Local)?;
+/// let frame = mine.alloc(0, NodePolicy::Local)?;
 /// assert!(mine.info(frame).is_some_and(|info| info.try_pin(1)));
 /// // SAFETY: no code uses the frame, and both references are ours.
 /// unsafe {
@@ -155,7 +155,7 @@ pub unsafe trait FrameSource {
     ///
     /// # Errors
     /// [`FrameError::OutOfFrames`], [`FrameError::TooLarge`], [`FrameError::NoSuchNode`].
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError>;
+    fn alloc(&self, order: u8, place: NodePolicy) -> Result<Frame, FrameError>;
 
     /// Takes back a block whose last reference is gone: the source may allocate it again. `info` is
     /// the state of its first frame, with its order and its last use; the host calls

@@ -27,8 +27,8 @@
 //! # Zones
 //! A node is a set of frames with a number: a NUMA node, or a zone. A kernel whose devices reach
 //! only low memory gives that memory a node to which no CPU is near ([`Frames::set_home`]). It
-//! allocates there with [`Place::Only`]. Other allocations take frames of it only when all other
-//! nodes have none.
+//! allocates there with [`NodePolicy::Only`]. Other allocations take frames of it only when all
+//! other nodes have none.
 
 mod buddy;
 mod cache;
@@ -47,7 +47,7 @@ pub use on::FramesOn;
 use crate::storage::{Slice, Storage};
 use crate::{
     Accounts, CpuId, Cpus, Frame, FrameError, FrameInfo, FrameRange, Irqs, MAX_NODES, NodeId,
-    PerCpu, Place,
+    NodePolicy, PerCpu,
 };
 use cache::{Cache, Stack};
 use core::fmt;
@@ -75,7 +75,7 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 ///
 /// ```
 /// use machine::{
-///     CpuId, CpuSet, Cpus, Frame, FrameRange, FrameSource, Frames, Irqs, NodeId, Place,
+///     CpuId, CpuSet, Cpus, Frame, FrameRange, FrameSource, Frames, Irqs, NodeId, NodePolicy,
 /// };
 ///
 /// /// One CPU without interrupts.
@@ -98,10 +98,10 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 /// let mut frames = Frames::try_new(span, 1).ok()?;
 /// // SAFETY: no code uses the memory in this example.
 /// unsafe { frames.add(span, NodeId(0)) }.ok()?;
-/// let block = frames.alloc(&Host, 2, Place::Local).ok()?;
+/// let block = frames.alloc(&Host, 2, NodePolicy::Local).ok()?;
 /// assert_eq!(block.number() % 4, 0);
 /// assert_eq!(frames.free_frames(), 60);
-/// assert!(frames.alloc(&Host, 6, Place::Local).is_err());
+/// assert!(frames.alloc(&Host, 6, NodePolicy::Local).is_err());
 /// // SAFETY: as above.
 /// unsafe { frames.on(&Host).free(block) }.ok()?;
 /// # assert_eq!(frames.free_frames(), 64);
@@ -140,12 +140,12 @@ impl Frames {
         &self,
         machine: &(impl Cpus + Irqs),
         order: u8,
-        place: Place,
+        place: NodePolicy,
     ) -> Result<Frame, FrameError> {
         if order > MAX_ORDER {
             return Err(FrameError::TooLarge { order });
         }
-        if let Place::Prefer(node) | Place::Only(node) = place
+        if let NodePolicy::Prefer(node) | NodePolicy::Only(node) = place
             && usize::from(node.0) >= self.nodes()
         {
             return Err(FrameError::NoSuchNode(node));
@@ -200,11 +200,11 @@ impl Frames {
         Ok(())
     }
 
-    fn find(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
+    fn find(&self, cpu: CpuId, order: u8, place: NodePolicy) -> Option<u64> {
         let near = self.near(cpu);
         let node = match place {
-            Place::Local => near,
-            Place::Prefer(node) | Place::Only(node) => node,
+            NodePolicy::Local => near,
+            NodePolicy::Prefer(node) | NodePolicy::Only(node) => node,
         };
         if order == 0 && node == near {
             if let Some(number) = self.pop_cached(cpu, near) {
@@ -213,7 +213,7 @@ impl Frames {
         } else if let Some(number) = self.nodes[usize::from(node.0)].lock().take(order) {
             return Some(number);
         }
-        if matches!(place, Place::Only(_)) {
+        if matches!(place, NodePolicy::Only(_)) {
             return None;
         }
         // The other nodes, beginning after this one, so that not all CPUs turn to the same node.
@@ -228,7 +228,7 @@ impl Frames {
     /// The slow path of `find`: makes every free frame findable. Takes the locks of each CPU's
     /// cache twice.
     #[cold]
-    fn find_all(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
+    fn find_all(&self, cpu: CpuId, order: u8, place: NodePolicy) -> Option<u64> {
         self.close();
         let found = (0..TURNS).find_map(|turn| {
             // Nodes are searched one after the other. A frame that is freed on a node that was

@@ -20,7 +20,7 @@
 //!
 //! The types: [`VirtAddr`], [`PhysAddr`] and [`Frame`], and ranges of them ([`VirtRange`],
 //! [`PhysRange`], [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`],
-//! [`Flush`]; [`NodeId`], [`Place`].
+//! [`Flush`]; [`NodeId`], [`NodePolicy`].
 //!
 //! Ready-made parts for hosts: [`PerCpu`] and [`CpuLocal`], per-CPU storage; [`Frames`], a frame
 //! source on a buddy allocator with per-CPU caches; [`Ranges`], an allocator of addresses for many
@@ -128,7 +128,7 @@ pub use host::{Host, Program};
 pub use irq::{IrqOff, Irqs};
 pub use lock::lock;
 pub use memory::{ENTRIES, Entries, Entry, Memory};
-pub use numa::{MAX_NODES, NodeId, Place};
+pub use numa::{MAX_NODES, NodeId, NodePolicy};
 pub use page::PageSize;
 pub use percpu::{CpuLocal, PerCpu};
 pub use ranges::{Ranges, RangesError};

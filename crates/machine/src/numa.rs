@@ -1,4 +1,4 @@
-//! NUMA nodes, and the node on which a frame is wanted.
+//! NUMA nodes, and the policy by which a node is chosen for a frame.
 
 /// A NUMA node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -7,9 +7,9 @@ pub struct NodeId(pub u8);
 /// The largest possible number of nodes.
 pub const MAX_NODES: usize = 8;
 
-/// The node on which a frame is wanted.
+/// The node from which a frame comes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Place {
+pub enum NodePolicy {
     /// This CPU's node, or any other if that has no frame.
     #[default]
     Local,

@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use machine::{Frame, FrameSource, Owner, PageSize, Place};
+use machine::{Frame, FrameSource, NodePolicy, Owner, PageSize};
 use paging::{Paging, X86_64};
 use sim::{Model, model};
 
@@ -17,7 +17,7 @@ const LEVELS: u8 = 3;
 
 /// A frame of a program, with one reference.
 fn page(model: &Model) -> Frame {
-    let frame = model.alloc(0, Place::Local).unwrap();
+    let frame = model.alloc(0, NodePolicy::Local).unwrap();
     // SAFETY: it is ours alone.
     unsafe { model.set_owner(frame, Owner::User) }.unwrap();
     frame

@@ -157,7 +157,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// translates both halves.
     ///
     /// ```
-    /// use machine::{Frame, FrameSource, Memory, PageSize, Place, VirtAddr, VirtRange};
+    /// use machine::{Frame, FrameSource, Memory, PageSize, NodePolicy, VirtAddr, VirtRange};
     /// use paging::{Attrs, Format, PageTables, Paging, X86_64L4};
     /// use sim::{Config, Grace, Sim};
     ///
@@ -165,7 +165,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     /// sim.on_cpu(0, || {
     ///     // The loader's tables: 2 MiB at the beginning of the kernel's half.
-    ///     let tables = [(); 3].map(|()| sim.alloc(0, Place::Local).unwrap());
+    ///     let tables = [(); 3].map(|()| sim.alloc(0, NodePolicy::Local).unwrap());
     ///     let memory = Frame::new(0x200).unwrap();
     ///     let entries = [
     ///         X86_64L4::table(tables[1]),

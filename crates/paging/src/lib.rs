@@ -61,7 +61,7 @@
 //!
 //! # Example
 //! ```
-//! use machine::{Asid, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+//! use machine::{Asid, FrameSource, PageSize, NodePolicy, Translated, VirtAddr, VirtRange};
 //! use paging::{Attrs, Mapping, PageTables, Paging, X86_64L4};
 //! use sim::{Config, Grace, Sim};
 //!
@@ -69,7 +69,7 @@
 //! let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
 //! let tables = sim.on_cpu(0, || {
 //!     let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
-//!     let page = sim.alloc(0, Place::Local).unwrap();
+//!     let page = sim.alloc(0, NodePolicy::Local).unwrap();
 //!     let range = VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap();
 //!     // SAFETY: the addresses are ours. The page is ours until the flush below is done.
 //!     unsafe { tables.map(range, page, Attrs::USER_RW) }.unwrap();

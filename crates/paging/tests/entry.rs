@@ -284,7 +284,7 @@ fn a_failed_fork_gives_many_copies_back() {
         }
         let copies = |at: VirtAddr| match at.get() == AT + (PAGES - 1) * 0x1000 {
             true => Err(FrameError::NotOurs(Frame::default())),
-            false => sim.alloc(0, Place::Local).map(Some),
+            false => sim.alloc(0, NodePolicy::Local).map(Some),
         };
         // SAFETY: each entry holds the reference of its frame, and nothing runs concurrently.
         let failed = unsafe { space.fork_with(Asid(2), Some(&copies)) }.map(drop);

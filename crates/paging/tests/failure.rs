@@ -285,7 +285,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     sim.on_cpu(1, || {
         hoard(QUICK_TABLE);
         hoard(QUICK_ROOT);
-        while sim.alloc(0, Place::Local).is_ok() {}
+        while sim.alloc(0, NodePolicy::Local).is_ok() {}
     });
     let (done, mapped) = (AtomicBool::new(false), AtomicUsize::new(0));
     let needs = || {
@@ -367,7 +367,7 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
         let mut hogs = Vec::new();
         // Two frames are left; three are needed.
         while sim.free_count() > 2 {
-            hogs.push(sim.alloc(0, Place::Local).unwrap());
+            hogs.push(sim.alloc(0, NodePolicy::Local).unwrap());
         }
         assert!(shared.waiting() <= 3);
         match space.map_own(other, frame(0), Attrs::USER_RW) {

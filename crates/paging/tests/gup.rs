@@ -196,7 +196,7 @@ fn neighbours_change_frames(
     };
     // A block that is pinned still is given back as soon as it is not.
     let fresh = || loop {
-        let Ok(frame) = sim.alloc(order, Place::Local) else {
+        let Ok(frame) = sim.alloc(order, NodePolicy::Local) else {
             sim.relax();
             continue;
         };
@@ -293,7 +293,7 @@ fn blocks_change_length(seed: u64) -> Result<(), Failure> {
         for round in 0..8 {
             let order = if round % 2 == 0 { 9 } else { 8 };
             let mut blocks = Vec::new();
-            while let Ok(frame) = sim.alloc(order, Place::Local) {
+            while let Ok(frame) = sim.alloc(order, NodePolicy::Local) {
                 // SAFETY: it is ours.
                 unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
                 blocks.push(frame);

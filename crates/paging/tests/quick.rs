@@ -155,7 +155,8 @@ fn lists_are_trimmed_as_memory_gets_short() {
         let trimmed = lists.trim(QUICK_ROOT, 10, usize::MAX);
         assert_eq!(trimmed, QUICK_MAX as usize - 50 - (share + 50 / QUICK_FRACTION / 2));
         // Memory runs short: all pages go but the least number to keep.
-        let hogs: Vec<Frame> = std::iter::from_fn(|| sim.alloc(0, Place::Local).ok()).collect();
+        let hogs: Vec<Frame> =
+            std::iter::from_fn(|| sim.alloc(0, NodePolicy::Local).ok()).collect();
         lists.trim(QUICK_ROOT, 10, usize::MAX);
         assert_eq!(lists.len(QUICK_ROOT), 10);
         let stats = lists.stats(QUICK_ROOT);

@@ -46,7 +46,7 @@ fn threads() {
             for round in 0..ROUNDS {
                 let range = pages(0x3fff_e000 + (cpu << 12) + ((round & 3) << 21), 1);
                 let frame = loop {
-                    match bare.alloc(0, Place::Local) {
+                    match bare.alloc(0, NodePolicy::Local) {
                         Ok(frame) => break frame,
                         Err(_) => wait(),
                     }

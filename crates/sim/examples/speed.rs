@@ -3,8 +3,8 @@
 //! `cargo run --release -p samara-sim --example speed`
 
 use machine::{
-    Asid, CpuLocal, Cpus, Flush, FrameSource, Irqs, Memory, Owner, Place, SharedAccess, Step, Tlb,
-    Translated, VirtAddr,
+    Asid, CpuLocal, Cpus, Flush, FrameSource, Irqs, Memory, NodePolicy, Owner, SharedAccess, Step,
+    Tlb, Translated, VirtAddr,
 };
 use sim::{Checks, Config, Grace, Program, Sim, seeded, threads};
 use std::hint::black_box;
@@ -47,7 +47,7 @@ fn each<T>(name: &str, count: u32, mut what: impl FnMut() -> T) {
 }
 
 fn page(sim: &Sim) {
-    let frame = sim.alloc(0, Place::Local).expect("memory");
+    let frame = sim.alloc(0, NodePolicy::Local).expect("memory");
     // SAFETY: no pointer to it exists.
     unsafe { sim.free(frame) }.expect("just allocated");
 }
@@ -63,7 +63,7 @@ fn single(sim: &Sim) {
     each("alloc + free of a frame", count, || page(sim));
 
     // The last of these is the page, the others are the tables, by level.
-    let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, Place::Local).expect("memory")).collect();
+    let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, NodePolicy::Local).expect("memory")).collect();
     for level in (0..4).rev() {
         // SAFETY: the frame is ours, and holds words of any value.
         unsafe { sim.set_owner(frames[level], Owner::Table(level as u8)) }.expect("ours");

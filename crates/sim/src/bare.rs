@@ -18,7 +18,8 @@ use crate::drive::Program;
 use ::grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{
     Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
-    FrameRange, FrameSource, Frames, Irqs, Memory, NodeId, Place, Step, Tlb, Translated, VirtAddr,
+    FrameRange, FrameSource, Frames, Irqs, Memory, NodeId, NodePolicy, Step, Tlb, Translated,
+    VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -58,12 +59,12 @@ impl Drop for Inner {
 /// A machine without hardware: a handle, whose clones are the same machine.
 ///
 /// ```
-/// use machine::{Cpus, FrameSource, Place};
+/// use machine::{Cpus, FrameSource, NodePolicy};
 /// use sim::Bare;
 ///
 /// let bare = Bare::new(2, 64).unwrap();
 /// bare.threads((0..2).map(|_| Box::new(|| {
-///     let frame = bare.alloc(0, Place::Local).unwrap();
+///     let frame = bare.alloc(0, NodePolicy::Local).unwrap();
 ///     // SAFETY: no pointer to it exists.
 ///     unsafe { bare.free(frame) }.unwrap();
 /// }) as sim::Program).collect());
@@ -343,7 +344,7 @@ unsafe impl Memory for Bare {
 // SAFETY: as `Frames`.
 unsafe impl FrameSource for Bare {
     #[inline]
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, place: NodePolicy) -> Result<Frame, FrameError> {
         self.0.frames.alloc(self, order, place)
     }
 

@@ -3,8 +3,8 @@
 //! A page must enter and leave its list bit for bit as it was constructed. The code under test
 //! reports each page that it has constructed ([`machine::Checker::note_constructed`]), and the
 //! machine keeps a copy of its nonzero words. So nothing needs to be set up. A test can also state
-//! the contents of a list's pages ([`Sim::constructed`](crate::Sim::constructed)). That takes precedence, and also detects a
-//! wrong constructor. Otherwise a page must be all zeros.
+//! the contents of a list's pages ([`Sim::constructed`](crate::Sim::constructed)). That takes
+//! precedence, and also detects a wrong constructor. Otherwise a page must be all zeros.
 
 use crate::arena::Arena;
 use crate::lock::locked;

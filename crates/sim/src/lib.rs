@@ -109,13 +109,13 @@
 //!
 //! # Example
 //! ```
-//! use machine::{Asid, FrameSource, Memory, Owner, Place, Tlb, Translated, VirtAddr};
+//! use machine::{Asid, FrameSource, Memory, Owner, NodePolicy, Tlb, Translated, VirtAddr};
 //! use sim::{Config, Sim};
 //!
 //! let sim = Sim::new(Config::default())?;
 //! sim.on_cpu(0, || {
 //!     // Four tables, one page.
-//!     let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
+//!     let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, NodePolicy::Local).unwrap()).collect();
 //!     for level in (0..4).rev() {
 //!         // SAFETY: the frame is ours. The arena begins with zeroed frames: empty tables.
 //!         unsafe { sim.set_owner(frames[level], Owner::Table(level as u8)) }.unwrap();

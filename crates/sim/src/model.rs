@@ -23,7 +23,7 @@ pub use engine::ModelGrace;
 use machine::word::{MemoryWord, forget, model_begins, model_ends};
 use machine::{
     Asid, Checker, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
-    FrameSource, Irqs, Memory, ModelFrames, Place, SharedAccess, Step, Tlb, VirtAddr,
+    FrameSource, Irqs, Memory, ModelFrames, NodePolicy, SharedAccess, Step, Tlb, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -338,7 +338,7 @@ unsafe impl Memory for Model {
 
 // SAFETY: as `ModelFrames`.
 unsafe impl FrameSource for Model {
-    fn alloc(&self, order: u8, _: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, _: NodePolicy) -> Result<Frame, FrameError> {
         let frame = self.0.frames.alloc(order, |frame| self.place(frame))?;
         self.call_hook(None);
         Ok(frame)

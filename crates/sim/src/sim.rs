@@ -67,12 +67,12 @@ pub(crate) struct Inner {
 /// [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu). Elsewhere they panic.
 ///
 /// ```
-/// use machine::{FrameSource, Memory, Place};
+/// use machine::{FrameSource, Memory, NodePolicy};
 /// use sim::{Config, Sim};
 ///
 /// let sim = Sim::new(Config::default())?;
 /// sim.on_cpu(0, || {
-///     let frame = sim.alloc(0, Place::Local).unwrap();
+///     let frame = sim.alloc(0, NodePolicy::Local).unwrap();
 ///     assert!(sim.frame_ptr(frame).is_some());
 ///     assert!(sim.check_leaks().is_err());
 ///     // SAFETY: no pointer to it exists.

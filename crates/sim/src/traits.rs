@@ -7,8 +7,8 @@ use crate::lock::locked;
 use crate::sim::Sim;
 use machine::{
     Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
-    FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, SharedAccess, Step, Tlb,
-    Translated, VirtAddr, VirtRange,
+    FrameInfo, FrameSource, Irqs, Memory, NodeId, NodePolicy, Owner, PageSize, SharedAccess, Step,
+    Tlb, Translated, VirtAddr, VirtRange,
 };
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -193,7 +193,7 @@ unsafe impl Memory for Sim {
 
 // SAFETY: as `Frames`, whose frames are the arena's.
 unsafe impl FrameSource for Sim {
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, place: NodePolicy) -> Result<Frame, FrameError> {
         self.instruction(self.cpu());
         if self.0.failing.next_fails() {
             return Err(FrameError::OutOfFrames { order });

@@ -32,7 +32,7 @@ impl TablePath {
         let order = (granule(arch) - 12) as u8;
         let tables = sim.on_cpu(0, || {
             let table = |level| {
-                let frame = sim.alloc(order, Place::Local).unwrap();
+                let frame = sim.alloc(order, NodePolicy::Local).unwrap();
                 set_owner(&sim, frame, Owner::Table(level));
                 frame
             };

@@ -116,7 +116,7 @@ fn rights_narrow_on_the_way_down() {
 #[test]
 fn large_pages() {
     with_space(Config { frames: 1024, ..blind() }, |sim, space| {
-        let block = sim.alloc(PageSize::Size2M.order(), Place::Local).unwrap();
+        let block = sim.alloc(PageSize::Size2M.order(), NodePolicy::Local).unwrap();
         space.set(AT, 1, block.start().get() | RW | LARGE);
         let walk = stats_of(sim, || space.store(AT, 5).unwrap());
         assert_eq!((walk.walks, walk.entries_walked), (1, 3));

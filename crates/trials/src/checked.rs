@@ -13,7 +13,7 @@ use core::fmt::Arguments;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
-    Fault, FaultKind, Frame, Machine, Owner, Place, Tlb, Translated, VirtAddr, VirtRange,
+    Fault, FaultKind, Frame, Machine, NodePolicy, Owner, Tlb, Translated, VirtAddr, VirtRange,
 };
 use paging::Format;
 
@@ -151,7 +151,7 @@ pub(crate) fn take<F: Format, M: Machine>(
 ) -> Outcome<Vec<Frame>> {
     let mut frames = Vec::with_capacity(count);
     for _ in 0..count {
-        let frame = machine.alloc(F::PAGE.order(), Place::Local).of("could not take a frame");
+        let frame = machine.alloc(F::PAGE.order(), NodePolicy::Local).of("could not take a frame");
         let frame = frame.and_then(|frame| {
             // SAFETY: it was just allocated, and the owner is right.
             unsafe { machine.set_owner(frame, owner) }.of("could not say what a frame is for")?;

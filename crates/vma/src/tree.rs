@@ -287,8 +287,8 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         self.put_from(range, &mut vma)
     }
 
-    /// Looks at the VMAs that a write over `start..end` changes. If both sides of one stay, its slot
-    /// has to be [closed](AnonSlot::close): both are one object then.
+    /// Looks at the VMAs that a write over `start..end` changes. If both sides of one stay, its
+    /// slot has to be [closed](AnonSlot::close): both are one object then.
     pub(crate) fn overlap(&self, start: usize, end: usize) -> Overlap {
         self.overlap_with(start, end, |_| ())
     }

@@ -72,7 +72,7 @@
 //!
 //! # Example
 //! ```
-//! use machine::{FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+//! use machine::{FrameSource, PageSize, NodePolicy, Translated, VirtAddr, VirtRange};
 //! use paging::{Attrs, PageTables, Paging, X86_64L4};
 //! use sim::{Config, Grace, Sim};
 //! use std::sync::Arc;

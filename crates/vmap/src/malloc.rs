@@ -20,7 +20,7 @@ use crate::space::Vmap;
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, Machine, NodeId, NodePolicy, Owner, PageSize, VirtAddr, VirtRange};
 use paging::{Attrs, Format};
 
 /// Frames that are allocated or freed in one batch.
@@ -72,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     #[track_caller]
     pub fn vmalloc_node(&self, bytes: u64, node: NodeId) -> Result<VirtAddr, Error> {
         self.create(&Request::new(Contents::Memory(Allocation {
-            place: Place::Prefer(node),
+            place: NodePolicy::Prefer(node),
             ..Allocation::new(bytes)
         })))
     }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::space::Vmap;
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Frame, Machine, PhysRange, Place, VirtAddr};
+use machine::{Frame, Machine, NodePolicy, PhysRange, VirtAddr};
 use paging::{Attrs, Cache, Format};
 
 /// Memory that an area gets for itself.
@@ -25,13 +25,13 @@ pub struct Allocation {
     /// Whether to use 2 MiB pages where they fit and memory is available.
     pub huge: bool,
     /// The NUMA placement of the memory.
-    pub place: Place,
+    pub place: NodePolicy,
 }
 
 impl Allocation {
     /// So many bytes from the local node, not zeroed.
     pub const fn new(bytes: u64) -> Allocation {
-        Allocation { bytes, attrs: None, zero: false, huge: false, place: Place::Local }
+        Allocation { bytes, attrs: None, zero: false, huge: false, place: NodePolicy::Local }
     }
 }
 

@@ -108,7 +108,7 @@ fn once<T: Copy>(
         // SAFETY: no other code uses these addresses.
         let vmap =
             unsafe { Vmap::try_new(tables, tlb_grace.clone(), space, Options::default()) }.unwrap();
-        let frames = (0..80).map(|_| bare.alloc(0, Place::Local).unwrap()).collect();
+        let frames = (0..80).map(|_| bare.alloc(0, NodePolicy::Local).unwrap()).collect();
         let world = World { bare: bare.clone(), vmap, frames };
         let prepared = prepare(&world);
         let before = (mapped(&world.vmap), bare.free_frames());

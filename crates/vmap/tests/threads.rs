@@ -200,7 +200,7 @@ fn threads() {
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
     let tlb_grace = TlbGrace::try_new(bare.clone()).unwrap();
     let frame = || {
-        let frame = bare.alloc(0, Place::Local).unwrap();
+        let frame = bare.alloc(0, NodePolicy::Local).unwrap();
         let word = bare.frame_ptr(frame).unwrap().cast::<u64>();
         // SAFETY: the frame is ours, and not yet shared.
         unsafe { word.write(frame.number()) };

@@ -20,7 +20,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use lock_api::RawRwLockFair;
-use machine::{Frame, Machine, Place, Translated};
+use machine::{Frame, Machine, NodePolicy, Translated};
 use paging::unpin;
 use report::{Report, Row, Target};
 
@@ -159,7 +159,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
                 if pinned == case.size { Ok(()) } else { Err(Error::Full { pages: case.size }) }
             }
             CallKind::Frame => {
-                let frame = machine.alloc(0, Place::Local)?;
+                let frame = machine.alloc(0, NodePolicy::Local)?;
                 // SAFETY: nothing has used it.
                 Ok(unsafe { machine.free(frame) }?)
             }

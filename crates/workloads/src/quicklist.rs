@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::hint::black_box;
 use grace::Concurrent;
-use machine::{Asid, ENTRIES, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
+use machine::{Asid, ENTRIES, Frame, FrameError, Machine, NodePolicy, VirtAddr, VirtRange};
 use paging::{PageTables, QUICK_ROOT, QUICK_TABLE, TableLists, X86_64L4};
 use report::{Note, Report, Row, Target};
 
@@ -125,7 +125,7 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
 /// A cleared frame of the frame source. If there is a kernel's table, the upper half is a copy of
 /// it.
 fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameError> {
-    let frame = machine.alloc(0, Place::Local)?;
+    let frame = machine.alloc(0, NodePolicy::Local)?;
     let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
     // SAFETY: the frame was just allocated, so nothing else uses its memory. Words of 0 are a valid
     // page of words.

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use lock_api::{RawRwLockFair, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use machine::{Asid, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameError, Machine, NodePolicy, PageSize, VirtAddr, VirtRange};
 use paging::{Attrs, Error, PageTables, Paging, Pins, X86_64L4};
 
 /// Pages of each CPU: one page-table page maps so many.
@@ -36,7 +36,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         let tables = Tables::user(paging, Asid(1), None)?;
         let space = Space { tables, areas: RwLock::new(Areas::new()) };
         for cpu in 0..cpus {
-            space.map(range_of(cpu), |_| paging.machine().alloc(0, Place::Local))?;
+            space.map(range_of(cpu), |_| paging.machine().alloc(0, NodePolicy::Local))?;
         }
         Ok(space)
     }

@@ -8,7 +8,9 @@ use crate::boot::{self, OFFSET};
 use crate::tiny::Tiny;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
-use machine::{Frame, FrameError, FrameInfo, FrameRange, FrameSource, Irqs, Owner, Place, lock};
+use machine::{
+    Frame, FrameError, FrameInfo, FrameRange, FrameSource, Irqs, NodePolicy, Owner, lock,
+};
 use spin::{Once, mutex::SpinMutex};
 
 /// What the kernel knows of a frame.
@@ -65,7 +67,7 @@ pub fn pointer(frame: Frame) -> Option<NonNull<u8>> {
 // it. A frame has one record, which stays where it is.
 unsafe impl FrameSource for Tiny {
     /// Takes the first free block. A kernel that runs for long has a buddy allocator here.
-    fn alloc(&self, order: u8, _: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, _: NodePolicy) -> Result<Frame, FrameError> {
         let none = FrameError::OutOfFrames { order };
         let len = 1_usize.checked_shl(order.into()).ok_or(FrameError::TooLarge { order })?;
         let _section = self.irqs_off();
@@ -101,7 +103,7 @@ pub struct Page(pub Frame, &'static AtomicU32);
 impl Page {
     /// A new frame, whose contents are undefined.
     pub fn alloc() -> Result<Page, FrameError> {
-        let frame = Tiny.alloc(0, Place::Local)?;
+        let frame = Tiny.alloc(0, NodePolicy::Local)?;
         let pages = &record(frame).ok_or(FrameError::NotOurs(frame))?.pages;
         pages.store(1, Relaxed); // No other code has the frame yet.
         Ok(Page(frame, pages))

@@ -16,7 +16,7 @@ use crate::frames::census;
 use crate::tiny::{Grace, Tables, Tiny};
 use alloc::boxed::Box;
 use core::{error::Error, fmt::Write, panic::PanicInfo};
-use machine::{FrameSource, Memory, PageSize, Place};
+use machine::{FrameSource, Memory, NodePolicy, PageSize};
 use talc::{TalcLock, source::Manual};
 use uart_16550::{Config, Uart16550Tty};
 
@@ -68,7 +68,7 @@ fn steps(info: u64) -> Outcome<()> {
     println!("boot: in the upper half, on the loader's tables");
     // SAFETY: as above.
     unsafe { frames::start(memory) };
-    let heap = Tiny.frame_ptr(Tiny.alloc(9, Place::Local)?).ok_or("no memory")?;
+    let heap = Tiny.frame_ptr(Tiny.alloc(9, NodePolicy::Local)?).ok_or("no memory")?;
     // SAFETY: the block is the heap's from now on.
     unsafe { HEAP.lock().claim(heap.as_ptr(), PageSize::Size2M.bytes() as usize) };
     assert!(Grace::start(), "no heap");

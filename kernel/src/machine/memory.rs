@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
     Frame, FrameError, FrameInfo, FrameRange, FrameSource, Frames, FramesError, Memory, NodeId,
-    Place,
+    NodePolicy,
 };
 use spin::Once;
 
@@ -74,7 +74,7 @@ unsafe impl Memory for Kernel {
 // SAFETY: as `Frames`.
 unsafe impl FrameSource for Kernel {
     #[inline]
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, place: NodePolicy) -> Result<Frame, FrameError> {
         frames().alloc(self, order, place)
     }
 

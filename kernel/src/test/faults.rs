@@ -16,7 +16,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use machine::{Asid, Cpus, FaultKind, FrameSource, Memory, Place, Translated, VirtAddr, VirtRange};
+use machine::{
+    Asid, Cpus, FaultKind, FrameSource, Memory, NodePolicy, Translated, VirtAddr, VirtRange,
+};
 use paging::{Attrs, Flags};
 
 const PAGE: u64 = 4096;
@@ -140,7 +142,7 @@ pub(super) fn user() -> Result<(), String> {
     let paging = tables().paging();
     let told = |error: paging::Error| error.to_string();
     let space = Tables::user(paging, Asid(1), Some(Arc::clone(tables()))).map_err(told)?;
-    let frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
+    let frame = Kernel.alloc(0, NodePolicy::Local).map_err(|error| error.to_string())?;
     let page = VirtRange::new(VirtAddr::new(0x40_0000), PAGE).ok_or("a page")?;
     let attrs = Attrs::new(Flags::RWX | Flags::USER);
     // SAFETY: the space and the frame belong to this test.

@@ -15,8 +15,8 @@ use alloc::string::{String, ToString};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{
-    CpuSet, Cpus, Flush, Frame, FrameError, FrameRange, FrameSource, Irqs, Memory, PageSize, Place,
-    Tlb, Translated, VirtAddr, VirtRange,
+    CpuSet, Cpus, Flush, Frame, FrameError, FrameRange, FrameSource, Irqs, Memory, NodePolicy,
+    PageSize, Tlb, Translated, VirtAddr, VirtRange,
 };
 use paging::Attrs;
 
@@ -86,7 +86,7 @@ pub(super) fn unmapping() -> Result<(), String> {
     everywhere(|cpu| {
         let mut frames = [Frame::default(); 2 * PAGES];
         for frame in &mut frames {
-            *frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
+            *frame = Kernel.alloc(0, NodePolicy::Local).map_err(|error| error.to_string())?;
         }
         // However many turns pass before an address is reused, it has different frames half of the
         // time.
@@ -174,7 +174,7 @@ pub(super) fn reporting() -> Result<(), String> {
     let told = |error: FrameError| error.to_string();
     let mut blocks = [Frame::default(); 2];
     for (number, block) in blocks.iter_mut().enumerate() {
-        *block = Kernel.alloc(CACHED.ilog2() as u8, Place::Local).map_err(told)?;
+        *block = Kernel.alloc(CACHED.ilog2() as u8, NodePolicy::Local).map_err(told)?;
         let there = Kernel.frame_ptr(*block).ok_or("a frame without memory")?.cast::<u64>();
         for word in 0..CACHED * 512 {
             // SAFETY: the address is within the block, which belongs to this test.

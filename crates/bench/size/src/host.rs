@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use grace::quiescent::{CpuSlot, Domain, Periods, Quiescent, Shared};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameSource, Irqs, Memory,
-    Place, Step, Tlb, VirtRange,
+    NodePolicy, Step, Tlb, VirtRange,
 };
 
 struct NoHeap;
@@ -76,7 +76,7 @@ static INFO: [FrameInfo; 16] = [const { FrameInfo::new() }; 16];
 
 // SAFETY: as above.
 unsafe impl FrameSource for Host {
-    fn alloc(&self, order: u8, _: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, _: NodePolicy) -> Result<Frame, FrameError> {
         Frame::new(any()).ok_or(FrameError::OutOfFrames { order })
     }
     unsafe fn recycle(&self, frame: Frame, _: &FrameInfo) {

@@ -1,7 +1,7 @@
 //! [`Frames`] and its machine together: a whole [`FrameSource`].
 
 use super::Frames;
-use crate::{Accounts, Cpus, Frame, FrameError, FrameInfo, FrameSource, Irqs, NodeId, Place};
+use crate::{Accounts, Cpus, Frame, FrameError, FrameInfo, FrameSource, Irqs, NodeId, NodePolicy};
 
 /// A source and its machine; see [`Frames::on`].
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct FramesOn<'f, C> {
 
 // SAFETY: as `Frames`.
 unsafe impl<C: Cpus + Irqs> FrameSource for FramesOn<'_, C> {
-    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+    fn alloc(&self, order: u8, place: NodePolicy) -> Result<Frame, FrameError> {
         self.frames.alloc(self.machine, order, place)
     }
 

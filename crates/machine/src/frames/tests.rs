@@ -31,12 +31,12 @@ fn source() -> (Host, Frames) {
 
 /// A frame of this CPU's node.
 fn one(frames: &Frames, host: &Host) -> Frame {
-    frames.alloc(host, 0, Place::Local).unwrap()
+    frames.alloc(host, 0, NodePolicy::Local).unwrap()
 }
 
 /// All single frames that there are.
 fn all(frames: &Frames, host: &Host) -> Vec<Frame> {
-    core::iter::from_fn(|| frames.alloc(host, 0, Place::Local).ok()).collect()
+    core::iter::from_fn(|| frames.alloc(host, 0, NodePolicy::Local).ok()).collect()
 }
 
 fn free_all(frames: &Frames, host: &Host, held: impl IntoIterator<Item = Frame>) {
@@ -74,11 +74,11 @@ fn bad_ranges_are_refused() {
 fn a_node_that_has_run_out_is_not_helped_out_if_only_that_will_do() {
     let (host, frames) = source();
     for (order, len) in [(0, 256), (3, 32)] {
-        let only = || frames.alloc(&host, order, Place::Only(NodeId(1)));
+        let only = || frames.alloc(&host, order, NodePolicy::Only(NodeId(1)));
         let all: vec::Vec<_> = (0..len).map(|_| only().unwrap()).collect();
         assert!(all.iter().all(|at| frames.info(*at).unwrap().node() == NodeId(1)));
         assert_eq!(only(), Err(FrameError::OutOfFrames { order }));
-        let preferred = frames.alloc(&host, order, Place::Prefer(NodeId(1))).unwrap();
+        let preferred = frames.alloc(&host, order, NodePolicy::Prefer(NodeId(1))).unwrap();
         assert_eq!(frames.info(preferred).unwrap().node(), NodeId(0));
         all.into_iter().chain([preferred]).for_each(|at| free(&frames, &host, at).unwrap());
     }
@@ -104,20 +104,20 @@ fn each_cpu_has_its_own_node_first() {
         host.be(cpu);
         assert_eq!(frames.local_node(&host), node);
         for order in [0, 3] {
-            let got = frames.alloc(&host, order, Place::Local).unwrap();
+            let got = frames.alloc(&host, order, NodePolicy::Local).unwrap();
             let info = frames.info(got).unwrap();
             assert_eq!((info.node(), info.order(), info.refs()), (node, order, 1));
             assert_eq!(info.owner(), Owner::Raw);
         }
         let other = NodeId(1 - node.0);
-        let got = frames.alloc(&host, 0, Place::Only(other)).unwrap();
+        let got = frames.alloc(&host, 0, NodePolicy::Only(other)).unwrap();
         assert_eq!(frames.info(got).unwrap().node(), other);
     }
     assert_eq!(
-        frames.alloc(&host, 0, Place::Only(NodeId(2))),
+        frames.alloc(&host, 0, NodePolicy::Only(NodeId(2))),
         Err(FrameError::NoSuchNode(NodeId(2)))
     );
-    assert_eq!(frames.alloc(&host, 19, Place::Local), Err(FrameError::TooLarge { order: 19 }));
+    assert_eq!(frames.alloc(&host, 19, NodePolicy::Local), Err(FrameError::TooLarge { order: 19 }));
 }
 
 /// CPUs of nodes without memory: a node below those with memory, one between them, and one above.
@@ -143,11 +143,12 @@ fn a_cpu_of_a_node_without_memory_has_all_of_it() {
         let got: Vec<_> = (0..2 * len).map(|_| one(&frames, &host)).collect();
         assert_eq!(frames.info(got[0]).unwrap().node(), near);
         free_all(&frames, &host, got);
-        let near = frames.alloc(&host, order, Place::Local).unwrap();
-        let far = frames.alloc(&host, order, Place::Prefer(homes[cpu])).unwrap_or_else(|error| {
-            assert_eq!(error, FrameError::NoSuchNode(homes[cpu]));
-            frames.alloc(&host, order, Place::Local).unwrap()
-        });
+        let near = frames.alloc(&host, order, NodePolicy::Local).unwrap();
+        let far =
+            frames.alloc(&host, order, NodePolicy::Prefer(homes[cpu])).unwrap_or_else(|error| {
+                assert_eq!(error, FrameError::NoSuchNode(homes[cpu]));
+                frames.alloc(&host, order, NodePolicy::Local).unwrap()
+            });
         free_all(&frames, &host, [near, far]);
     }
 }
@@ -169,7 +170,7 @@ fn a_nearer_node_may_come_later() {
     free_all(&frames, &host, [got, two]);
     for node in [0, 1] {
         assert!(
-            frames.alloc(&host, 6, Place::Only(NodeId(node))).is_ok(),
+            frames.alloc(&host, 6, NodePolicy::Only(NodeId(node))).is_ok(),
             "the node's frames did not come back"
         );
     }
@@ -265,22 +266,28 @@ fn every_frame_can_be_had() {
     }
     assert_eq!(frames.free_frames(), 512);
     let mut held = all(&frames, &host);
-    assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
+    assert_eq!(
+        frames.alloc(&host, 0, NodePolicy::Local),
+        Err(FrameError::OutOfFrames { order: 0 })
+    );
     assert_eq!(frames.free_frames(), 0);
     held.sort();
     held.dedup();
     assert_eq!(held.len(), 512);
     free_all(&frames, &host, held);
     // The frames merge again, also out of the caches.
-    let big: Vec<_> = (0..2).map(|_| frames.alloc(&host, 8, Place::Local).unwrap()).collect();
+    let big: Vec<_> = (0..2).map(|_| frames.alloc(&host, 8, NodePolicy::Local).unwrap()).collect();
     assert!(big.iter().all(|frame| frame.number() % 256 == 0));
-    assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
+    assert_eq!(
+        frames.alloc(&host, 0, NodePolicy::Local),
+        Err(FrameError::OutOfFrames { order: 0 })
+    );
 }
 
 #[test]
 fn wrong_frees_are_told() {
     let (host, frames) = source();
-    let block = frames.alloc(&host, 2, Place::Local).unwrap();
+    let block = frames.alloc(&host, 2, NodePolicy::Local).unwrap();
     let inside = frame(block.number() + 1);
     assert_eq!(free(&frames, &host, inside), Err(FrameError::NotAllocated(inside)));
     assert_eq!(free(&frames, &host, frame(5)), Err(FrameError::NotOurs(frame(5))));
@@ -310,7 +317,7 @@ fn wrong_frees_are_told() {
 #[test]
 fn a_block_is_split() {
     let (host, frames) = source();
-    let block = frames.alloc(&host, 3, Place::Local).unwrap();
+    let block = frames.alloc(&host, 3, NodePolicy::Local).unwrap();
     // SAFETY: the test owns the frame, and no code uses the memory.
     let is = |owner| unsafe { frames.info(block).unwrap().set_owner(owner) };
     for owner in [Owner::Table(0), Owner::Quick(1)] {
@@ -343,7 +350,8 @@ fn threads_share_all_of_it() {
                 host.be(cpu);
                 let mut held = vec![];
                 for round in 0..rounds {
-                    let place = [Place::Local, Place::Prefer(NodeId(round as u8 % 2))][round % 2];
+                    let place =
+                        [NodePolicy::Local, NodePolicy::Prefer(NodeId(round as u8 % 2))][round % 2];
                     if let Ok(got) = frames.alloc(host, (round % 7 / 6) as u8, place) {
                         held.push(got);
                     }
@@ -377,7 +385,7 @@ fn memory_that_the_host_gives_is_enough() {
             let held = all(&frames, &host);
             assert_eq!(held.len(), 256 + 256 + 7);
             free_all(&frames, &host, held);
-            assert!(frames.alloc(&host, 8, Place::Local).is_ok(), "they have merged");
+            assert!(frames.alloc(&host, 8, NodePolicy::Local).is_ok(), "they have merged");
         }
         let mut memory = vec![0_u8; 16 * 1000];
         assert_eq!(in_memory(cpus, &mut memory).err(), Some(FramesError::OutOfMemory));
@@ -428,7 +436,7 @@ fn a_zone_is_used_last() {
     // SAFETY: no code uses the memory in these tests.
     unsafe { frames.add(range(1000, 16), low) }.unwrap();
     let on = |at: &Frame| frames.info(*at).unwrap().node();
-    let for_device = frames.alloc(&host, 2, Place::Only(low)).unwrap();
+    let for_device = frames.alloc(&host, 2, NodePolicy::Only(low)).unwrap();
     assert_eq!(on(&for_device), low);
     let held = all(&frames, &host);
     assert_eq!(held.len(), 512 + 12);

@@ -4,7 +4,7 @@
 //! of its pages. The frame is free when the last one is dropped; a lock-free pin may hold one for a
 //! moment longer.
 
-use machine::{Frame, FrameError, Machine, Owner, Place};
+use machine::{Frame, FrameError, Machine, NodePolicy, Owner};
 pub(crate) use paging::block::{block_of, hold, is_counted};
 
 use crate::FrameGroup;
@@ -45,7 +45,7 @@ impl<'m, M: Machine> Reference<'m, M> {
 
     /// A new block of 2^`order` frames, which is ours alone.
     pub(crate) fn alloc_block(machine: &'m M, owner: Owner, order: u8) -> Result<Self, FrameError> {
-        let frame = machine.alloc(order, Place::Local)?;
+        let frame = machine.alloc(order, NodePolicy::Local)?;
         let new = Reference { machine, frame };
         // SAFETY: the frame is ours alone.
         unsafe { machine.set_owner(frame, owner) }?;

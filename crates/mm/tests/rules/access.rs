@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::common::*;
-use machine::{Asid, Frame, FrameSource, Place, Step, Translated, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameSource, NodePolicy, Step, Translated, VirtAddr, VirtRange};
 use mm::*;
 use paging::{Attrs, PageTables};
 use sim::{Config, Failure, Grace, Sim, seeded};
@@ -61,7 +61,7 @@ fn no_address_reaches_the_kernel() {
     sim.on_cpu(0, || {
         let kernel = Arc::new(PageTables::kernel(&shared).unwrap());
         let page = VirtRange::new(VirtAddr::new(SECRET as u64), PAGE as u64).unwrap();
-        let frame = sim.alloc(0, Place::Local).unwrap();
+        let frame = sim.alloc(0, NodePolicy::Local).unwrap();
         // SAFETY: the frame and the addresses are the test's, to the end.
         unsafe { kernel.map(page, frame, Attrs::KERNEL_RW) }.unwrap();
         let layout = Layout { mmap_base: BASE, ..Layout::default() };

@@ -229,7 +229,7 @@ fn no_memory_for_a_group() {
         space.mmap(AT, 64 * PAGE, 3, FIXED).unwrap();
         // Frames between which none are neighbours.
         let mut held = Vec::new();
-        while let Ok(frame) = machine::FrameSource::alloc(sim, 0, machine::Place::Local) {
+        while let Ok(frame) = machine::FrameSource::alloc(sim, 0, machine::NodePolicy::Local) {
             held.push(frame);
         }
         let (keep, give): (Vec<_>, Vec<_>) = held.iter().partition(|frame| frame.number() % 4 != 0);

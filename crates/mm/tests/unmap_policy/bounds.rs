@@ -27,7 +27,7 @@ fn memory_that_is_short_ends_the_wait() {
         let taken: Vec<_> = world.sim.on_cpu(0, || {
             assert!(world.sim.settle());
             world.shared.quick().drain();
-            from_fn(|| world.sim.alloc(0, Place::Local).ok()).collect()
+            from_fn(|| world.sim.alloc(0, NodePolicy::Local).ok()).collect()
         });
         let request = RemapRequest::moving(far, PAGE, FAR);
         world.on(0, |space| {

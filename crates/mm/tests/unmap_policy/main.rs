@@ -10,7 +10,7 @@ mod places;
 use std::{iter::from_fn, mem::ManuallyDrop, ops::Range, sync::Arc};
 
 use common::*;
-use machine::{Asid, Checker, Frame, FrameSource, Owner, Place, VirtAddr, VirtRange};
+use machine::{Asid, Checker, Frame, FrameSource, NodePolicy, Owner, VirtAddr, VirtRange};
 use mm::*;
 use paging::{TlbGrace, X86_64L4};
 use sim::{Checks, Config, Grace, Leaked, Sim};

@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Cost: as [`map`](Self::map), and a flush on the CPUs that use the space.
     ///
     /// ```
-    /// use machine::{Asid, FrameSource, PageSize, Place, VirtAddr, VirtRange};
+    /// use machine::{Asid, FrameSource, PageSize, NodePolicy, VirtAddr, VirtRange};
     /// use paging::{Attrs, Error, Flags, PageTables, Paging, X86_64L4};
     /// use sim::{Config, Grace, Sim};
     ///
@@ -53,7 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     /// sim.on_cpu(0, || {
     ///     let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
-    ///     let page = sim.alloc(0, Place::Local).unwrap();
+    ///     let page = sim.alloc(0, NodePolicy::Local).unwrap();
     ///     let range = VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap();
     ///     let attrs = Attrs::new(Flags::READ | Flags::WRITE);
     ///     // SAFETY: the addresses and the page are ours, and no CPU uses the tables.

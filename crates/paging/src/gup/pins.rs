@@ -17,7 +17,7 @@ use machine::{Frame, FrameSource, Machine, SharedAccess};
 /// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
 /// # sim.on_cpu(0, || {
 /// # let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
-/// let page = sim.alloc(0, Place::Local).unwrap();
+/// let page = sim.alloc(0, NodePolicy::Local).unwrap();
 /// let at = VirtAddr::new(0x5000);
 /// let range = VirtRange::new(at, 4096).unwrap();
 /// // SAFETY: the page is ours, and so are the addresses.

@@ -36,7 +36,7 @@ fn beside_unmaps(seed: u64) -> Result<(), Failure> {
             (0..30).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
-            let other = sim.alloc(0, Place::Local).unwrap();
+            let other = sim.alloc(0, NodePolicy::Local).unwrap();
             if other == frame {
                 // It was the last reference, so there is no pin.
                 word_of(&sim, other).store(2, RELAXED);
@@ -88,7 +88,7 @@ fn many_beside_unmaps(seed: u64, mapped: bool) -> Result<(), Failure> {
             let frame = frames[page];
             space.unmap_own(pages(AT + ((page as u64) << 12), 1), |_| ()).unwrap().flush();
             release(&sim, frame);
-            let other = sim.alloc(0, Place::Local).unwrap();
+            let other = sim.alloc(0, NodePolicy::Local).unwrap();
             if other == frame {
                 // It was the last reference, so there is no pin.
                 word_of(&sim, other).store(2, RELAXED);
@@ -140,7 +140,8 @@ fn pieces_beside_frees(seed: u64) -> Result<(), Failure> {
             (0..12).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
             release(&sim, pair);
-            let others: Vec<_> = (0..60).map_while(|_| sim.alloc(0, Place::Local).ok()).collect();
+            let others: Vec<_> =
+                (0..60).map_while(|_| sim.alloc(0, NodePolicy::Local).ok()).collect();
             (0..12).for_each(|_| sim.step(SharedAccess::Other));
             others.into_iter().for_each(|other| release(&sim, other));
             Grace::reclaim(usize::MAX);

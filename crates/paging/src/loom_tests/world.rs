@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use grace::Reclaim;
-use machine::{Asid, Frame, FrameSource, Owner, PageSize, Place, Step, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameSource, NodePolicy, Owner, PageSize, Step, VirtAddr, VirtRange};
 use sim::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace};
 
 /// The levels of the tables: the top one, one above the lowest, the lowest.
@@ -76,7 +76,7 @@ impl<F: Format> World<F> {
 
     /// A frame of a program, with one reference.
     pub(super) fn frame(&self) -> Frame {
-        let frame = self.model.alloc(0, Place::Local).unwrap();
+        let frame = self.model.alloc(0, NodePolicy::Local).unwrap();
         // SAFETY: just allocated.
         unsafe { self.model.set_owner(frame, Owner::User) }.unwrap();
         frame

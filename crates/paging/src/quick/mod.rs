@@ -49,7 +49,8 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
-    Checker, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place, SharedAccess,
+    Checker, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, NodePolicy, Owner, PerCpu,
+    SharedAccess,
 };
 use stats::{List, add};
 
@@ -175,7 +176,7 @@ impl<M: Machine> QuickLists<M> {
     pub(crate) fn has_page(&self) -> bool {
         match self.order {
             0 => self.machine.free_frames() != 0,
-            order => match self.machine.alloc(order, Place::Local) {
+            order => match self.machine.alloc(order, NodePolicy::Local) {
                 // SAFETY: it is ours, and nothing uses it.
                 Ok(frame) => unsafe { self.machine.release(frame) }.is_ok(),
                 Err(_) => false,
@@ -385,7 +386,7 @@ impl<M: Machine> QuickLists<M> {
     fn make(&self, list: u8) -> Result<Frame, FrameError> {
         let kind = &self.kinds[usize::from(list)];
         let machine = self.machine();
-        let frame = machine.alloc(self.order, Place::Local)?;
+        let frame = machine.alloc(self.order, NodePolicy::Local)?;
         // Frees the frame on an early return or a panic.
         let going = Going { machine, frame };
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;

@@ -46,7 +46,7 @@ impl Loader {
     }
 
     fn table<F: Loads>(&mut self) -> Frame {
-        let table = self.sim.alloc(F::PAGE.order(), Place::Local).unwrap();
+        let table = self.sim.alloc(F::PAGE.order(), NodePolicy::Local).unwrap();
         (0..F::ENTRIES).for_each(|index| self.write(table, index, 0));
         self.tables.push(table);
         table

@@ -27,8 +27,8 @@ fn a_kernel_goes_on<F: Loads>() {
     let base = F::upper_half().get() + 4 * large;
     let kernel = sim.on_cpu(0, || {
         let mut loader = Loader::new::<F>(&sim);
-        let block = sim.alloc(F::LARGE.order(), Place::Local).unwrap();
-        let single = sim.alloc(F::PAGE.order(), Place::Local).unwrap();
+        let block = sim.alloc(F::LARGE.order(), NodePolicy::Local).unwrap();
+        let single = sim.alloc(F::PAGE.order(), NodePolicy::Local).unwrap();
         // The same memory in both halves.
         loader.map::<F>(2 * large, F::LARGE, block, Attrs::new(RWX));
         loader.map::<F>(base, F::LARGE, block, Attrs::KERNEL_RW);
@@ -145,7 +145,7 @@ fn faults<F: Loads>() {
     let base = F::upper_half().get() + 4 * large;
     sim.on_cpu(0, || {
         let mut loader = Loader::new::<F>(&sim);
-        let frame = sim.alloc(F::PAGE.order(), Place::Local).unwrap();
+        let frame = sim.alloc(F::PAGE.order(), NodePolicy::Local).unwrap();
         for at in [4 * large, base, base + large] {
             loader.map::<F>(at, F::PAGE, frame, Attrs::KERNEL_RW);
         }
@@ -167,7 +167,7 @@ fn faults<F: Loads>() {
         entry(root, last, top, end, link(root), EntryFault::Twice(root));
         let beyond = Frame::new(1 << 24).unwrap();
         entry(above, index, 1, after, link(beyond), EntryFault::Unknown(beyond));
-        let other = sim.alloc(F::PAGE.order(), Place::Local).unwrap();
+        let other = sim.alloc(F::PAGE.order(), NodePolicy::Local).unwrap();
         let not_raw = |owner| EntryFault::NotRaw(other, owner);
         // SAFETY: the frame is the test's.
         let own = |owner| unsafe { sim.set_owner(other, owner) }.unwrap();
@@ -186,7 +186,7 @@ fn faults<F: Loads>() {
         // SAFETY: the test's pin.
         unsafe { sim.unpin(other, 1) }.unwrap();
         entry(above, index, 1, after, link(other), not_raw(Owner::Free));
-        let block = sim.alloc(F::PAGE.order() + 1, Place::Local).unwrap();
+        let block = sim.alloc(F::PAGE.order() + 1, NodePolicy::Local).unwrap();
         let raw = |frame, owner| EntryFault::NotRaw(frame, owner);
         entry(above, index, 1, after, link(block), raw(block, Owner::Raw));
         let inner = block.checked_add(F::PAGE.frames()).unwrap();

@@ -57,7 +57,7 @@ pub(crate) fn paging(sim: &Sim) -> Shared {
 
 /// A block of memory to be mapped.
 pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
-    let frame = sim.alloc(order, Place::Local).unwrap();
+    let frame = sim.alloc(order, NodePolicy::Local).unwrap();
     // SAFETY: it is ours.
     unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
     frame

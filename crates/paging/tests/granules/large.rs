@@ -117,7 +117,7 @@ fn a_move_needs_no_memory_where_a_table_goes() {
         pending.flush();
         assert!(sim.settle());
         paging.quick().drain();
-        let taken: Vec<_> = core::iter::from_fn(|| sim.alloc(0, Place::Local).ok()).collect();
+        let taken: Vec<_> = core::iter::from_fn(|| sim.alloc(0, NodePolicy::Local).ok()).collect();
         let mut pending = tables.no_flush();
         // SAFETY: the addresses are this test's.
         assert_eq!(unsafe { tables.relocate(plan, &mut pending) }, Ok(()));

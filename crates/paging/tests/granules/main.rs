@@ -396,7 +396,7 @@ mod each {
         let tables = sim.on_cpu(0, || {
             let tables = user(&paging);
             let mut taken = Vec::new();
-            while let Ok(frame) = sim.alloc(0, Place::Local) {
+            while let Ok(frame) = sim.alloc(0, NodePolicy::Local) {
                 taken.push(frame);
             }
             let (odd, even): (Vec<_>, Vec<_>) =

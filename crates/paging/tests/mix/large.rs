@@ -24,7 +24,7 @@ impl<F: OnSim> Cpu<'_, F> {
 
     fn map_large(&mut self, live: &LiveSpace<F>) -> LargePage {
         let sim = &self.world.sim;
-        let Ok(frame) = sim.alloc(F::LARGE.order(), Place::Local) else {
+        let Ok(frame) = sim.alloc(F::LARGE.order(), NodePolicy::Local) else {
             return LargePage::default();
         };
         // SAFETY: it is ours.

@@ -118,7 +118,7 @@ impl<F: OnSim> Cpu<'_, F> {
     fn new_frame(&mut self, tag: u64) -> Option<Frame> {
         let sim = &self.world.sim;
         let node = NodeId(self.rng.below(sim.config().nodes) as u8);
-        let place = if self.rng.chance(3) { Place::Prefer(node) } else { Place::Local };
+        let place = if self.rng.chance(3) { NodePolicy::Prefer(node) } else { NodePolicy::Local };
         let frame = sim.alloc(F::PAGE.order(), place).ok()?;
         // SAFETY: it is ours.
         unsafe { sim.set_owner(frame, Owner::User) }.unwrap();

@@ -7,7 +7,7 @@ fn frames_are_freed_when_nothing_leads_to_them() {
     for order in [0, 9] {
         let found = alone_with(Config { frames: 1024, ..config() }, |sim| {
             let space = Space::new(sim);
-            let block = sim.alloc(order, Place::Local).unwrap();
+            let block = sim.alloc(order, NodePolicy::Local).unwrap();
             let large = if order == 9 { LARGE } else { 0 };
             space.set(AT, order / 9, block.start().get() | RW | large);
             free(sim, block);
@@ -50,7 +50,7 @@ fn a_frame_with_many_entries_is_not_freed_while_one_leads_to_it() {
 fn a_frame_within_a_large_page_is_not_freed() {
     let found = alone_with(Config { frames: 2048, ..config() }, |sim| {
         let space = Space::new(sim);
-        let block = sim.alloc(9, Place::Local).unwrap();
+        let block = sim.alloc(9, NodePolicy::Local).unwrap();
         space.set(AT, 1, block.start().get() | RW | LARGE);
         // SAFETY: the block is ours, and has no contents.
         unsafe { sim.split(block) }.unwrap();
@@ -146,7 +146,7 @@ fn pins_without_a_lock() {
 fn leaks_are_named() {
     let sim = machine(2);
     let frame = sim.on_cpu(1, || {
-        let frame = sim.alloc(2, Place::Local).unwrap();
+        let frame = sim.alloc(2, NodePolicy::Local).unwrap();
         set_owner(&sim, frame, Owner::Kernel);
         frame
     });

@@ -187,7 +187,7 @@ fn a_flush_that_leaves_global_pages_is_noticed() {
 fn large(then: impl FnOnce(&Sim, &Space, Frame) + Send) -> Option<Violation> {
     alone_with(Config { frames: 1200, cpus: 1, ..Config::default() }, |sim| {
         let space = Space::new(sim);
-        let block = sim.alloc(9, Place::Local).unwrap();
+        let block = sim.alloc(9, NodePolicy::Local).unwrap();
         space.set(0x20_0000, 1, block.start().get() | RW | LARGE);
         space.activate(1);
         space.load(0x20_3000).unwrap();

@@ -184,7 +184,7 @@ pub(crate) fn set_owner(sim: &Sim, frame: Frame, owner: Owner) {
 
 /// A page of memory.
 pub(crate) fn page(sim: &Sim) -> Frame {
-    sim.alloc(0, Place::Local).unwrap()
+    sim.alloc(0, NodePolicy::Local).unwrap()
 }
 
 pub(crate) fn clear(sim: &Sim, frame: Frame) {

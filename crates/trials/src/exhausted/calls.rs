@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::Display;
 use grace::Concurrent;
-use machine::{Asid, FrameError, Machine, PageSize, Place, Translated, VirtAddr};
+use machine::{Asid, FrameError, Machine, NodePolicy, PageSize, Translated, VirtAddr};
 use paging::{Attrs, Format, QUICK_TABLE};
 
 /// Attempts of a call. It may find frames that another CPU has just given up.
@@ -156,8 +156,16 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent>
         let quick = self.shared.env.tables.paging().quick();
         // SAFETY: nothing has used it.
         let free = |frame| unsafe { machine.free(frame) }.of("could not free a frame");
-        expected.check("the allocation of a frame", |_| machine.alloc(0, Place::Local), free)?;
-        expected.check("the allocation of two frames", |_| machine.alloc(1, Place::Local), free)?;
+        expected.check(
+            "the allocation of a frame",
+            |_| machine.alloc(0, NodePolicy::Local),
+            free,
+        )?;
+        expected.check(
+            "the allocation of two frames",
+            |_| machine.alloc(1, NodePolicy::Local),
+            free,
+        )?;
         expected.check(
             "the allocation from a quicklist",
             |_| // SAFETY: no top-level table.

@@ -4,7 +4,7 @@
 use crate::checked::{peek, poke};
 use crate::worker::{Context, Outcome, fail};
 use alloc::format;
-use machine::{Frame, FrameError, Machine, Place};
+use machine::{Frame, FrameError, Machine, NodePolicy};
 
 /// The words of a frame: the number of the one before, plus 1; and its own number, complemented.
 const BEFORE: usize = 0;
@@ -28,7 +28,7 @@ impl<'m, M: Machine> Hoard<'m, M> {
     /// Takes frames until there are none.
     pub(super) fn fill(&mut self) -> Outcome {
         loop {
-            let frame = match self.machine.alloc(0, Place::Local) {
+            let frame = match self.machine.alloc(0, NodePolicy::Local) {
                 Ok(frame) => frame,
                 Err(FrameError::OutOfFrames { order: 0 }) => return Ok(()),
                 Err(error) => {

@@ -8,7 +8,9 @@ use crate::space::AreaKind;
 use crate::worker::{Context, Outcome};
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Checker, Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
+use machine::{
+    Checker, Frame, Machine, NodePolicy, Owner, PageSize, Translated, VirtAddr, VirtRange,
+};
 use paging::{Attrs, Format};
 
 /// Frames that are mapped by each kind.
@@ -78,7 +80,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Mappings<'s,
         }
         self.area = Some(used.vmap(&self.frames, Attrs::KERNEL_RW).of("vmap")?);
         self.ram = Some(used.vm_map_ram(&self.frames, Attrs::KERNEL_RW).of("vm_map_ram")?);
-        let Ok(block) = env.host.machine.alloc(PageSize::Size2M.order(), Place::Local) else {
+        let Ok(block) = env.host.machine.alloc(PageSize::Size2M.order(), NodePolicy::Local) else {
             return Ok(());
         };
         self.block = Some(block);

@@ -6,7 +6,7 @@ use crate::own::Own;
 use crate::worker::{Context, Outcome, Worker, fail};
 use alloc::format;
 use grace::Concurrent;
-use machine::{Checker, Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
+use machine::{Checker, Frame, FrameError, Machine, NodePolicy, Owner, Translated, VirtAddr};
 use paging::{Attrs, Flags, Format, Geometry};
 
 /// Pages of it that are checked.
@@ -24,7 +24,7 @@ pub(super) struct Large<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M, F, G> {
     pub(super) fn new(env: &'g Environment<'a, M, F, G>, near: VirtAddr) -> Outcome<Self> {
         let (machine, size) = (env.host.machine, F::LARGE);
-        let block = match machine.alloc(size.order(), Place::Local) {
+        let block = match machine.alloc(size.order(), NodePolicy::Local) {
             Ok(block) => Some(block),
             Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
             Err(error) => return fail(format!("could not take a large block: {error}")),

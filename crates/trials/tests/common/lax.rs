@@ -161,7 +161,7 @@ unsafe impl Memory for Lax {
 // SAFETY: as the machine in software.
 unsafe impl FrameSource for Lax {
     pass_on! {
-        fn alloc(order: u8, place: Place) -> Result<Frame, FrameError>;
+        fn alloc(order: u8, place: NodePolicy) -> Result<Frame, FrameError>;
         fn info(frame: Frame) -> Option<&FrameInfo>;
         fn accounts() -> Option<&machine::Accounts>;
         fn nodes() -> usize;

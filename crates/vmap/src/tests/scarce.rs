@@ -4,7 +4,7 @@
 use super::{Ends, PAGE, World, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use machine::{Frame, FrameSource, Place, SharedAccess, Step};
+use machine::{Frame, FrameSource, NodePolicy, SharedAccess, Step};
 use paging::Attrs;
 use sim::{Config, Failure};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn scarce(seed: u64) -> Result<(), Failure> {
     let failed = Arc::new(AtomicBool::new(false));
     let done = failed.clone();
     let failing = move |world: &Arc<World>| {
-        let take = || world.sim.alloc(0, Place::Local);
+        let take = || world.sim.alloc(0, NodePolicy::Local);
         // All frames except those.
         let mut hoard: Vec<Frame> = core::iter::from_fn(|| take().ok()).collect();
         hoard.drain(..(SOME + 2).min(hoard.len())).for_each(|frame| world.release(&[frame]));

@@ -149,7 +149,7 @@ impl World {
     }
 
     pub(crate) fn frame(&self) -> Frame {
-        self.sim.alloc(0, Place::Local).unwrap()
+        self.sim.alloc(0, NodePolicy::Local).unwrap()
     }
 
     /// So many frames, each allocated separately.

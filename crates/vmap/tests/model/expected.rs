@@ -176,7 +176,7 @@ impl Model {
                 self.made(world, free, made, (None, false), Area { frames, write, ..wanted });
             }
             Op::Malloc { bytes, zero, huge, node, demands } => {
-                let place = if node { Place::Prefer(NodeId(1)) } else { Place::Local };
+                let place = if node { NodePolicy::Prefer(NodeId(1)) } else { NodePolicy::Local };
                 let memory = Allocation { zero, huge, place, ..Allocation::new(bytes) };
                 let request = Request::new(Contents::Memory(memory));
                 let request = self.demanding(world, demands, request);

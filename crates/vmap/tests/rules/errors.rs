@@ -93,7 +93,7 @@ fn large_pages_are_zeroed() {
         let size = PageSize::Size2M;
         // The frames that are allocated next were written before.
         let blocks: Vec<_> =
-            std::iter::from_fn(|| sim.alloc(size.order(), Place::Local).ok()).collect();
+            std::iter::from_fn(|| sim.alloc(size.order(), NodePolicy::Local).ok()).collect();
         for block in &blocks {
             // SAFETY: it is ours.
             unsafe { sim.frame_ptr(*block).unwrap().write_bytes(0xaa, size.bytes() as usize) };

@@ -5,7 +5,7 @@ use crate::error::Error;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU16, Ordering};
-use machine::{Asid, Frame, FrameError, Machine, Place};
+use machine::{Asid, Frame, FrameError, Machine, NodePolicy};
 use paging::{Paging, X86_64L4};
 
 pub(super) struct SpaceContext<M: Machine> {
@@ -23,7 +23,7 @@ impl<M: Machine> SpaceContext<M> {
     ) -> Result<Arc<SpaceContext<M>>, Error> {
         let mut context = SpaceContext { paging, file: Vec::new(), asids: AtomicU16::new(0) };
         for _ in 0..pages {
-            let frame = context.paging.machine().alloc(0, Place::Local)?;
+            let frame = context.paging.machine().alloc(0, NodePolicy::Local)?;
             context.file.push(frame);
             let at = context.paging.machine().frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
             // SAFETY: the frame is ours alone, and a page long.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use alloc::sync::Arc;
 use core::ops::Range;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, FrameError, Machine, NodePolicy, VirtAddr, VirtRange};
 use paging::{Attrs, EntryChange, Flags, Mapping, PageTables, SweepChange, X86_64L4};
 
 /// Frames that wait for one flush, as many as ours.
@@ -63,7 +63,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
                 self.map(guard, fault.page, file)
             }
             None => {
-                let new = self.machine().alloc(0, Place::Local)?;
+                let new = self.machine().alloc(0, NodePolicy::Local)?;
                 self.fill(new, (fault.of == VmaType::PrivateFile).then_some(file))?;
                 self.map(guard, fault.page, new)
             }
@@ -115,7 +115,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
     fn copy_on_write(&self, guard: &G::Guard, at: VirtAddr, page: Mapping) -> Result<(), Error> {
         let old = page.frame;
         let alone = self.machine().info(old).is_some_and(|info| info.refs() == 1);
-        let new = if alone { old } else { self.machine().alloc(0, Place::Local)? };
+        let new = if alone { old } else { self.machine().alloc(0, NodePolicy::Local)? };
         if !alone {
             self.fill(new, Some(old))?;
             let attrs = Attrs::USER_RO;

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Checker, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
+use machine::{Checker, Frame, FrameError, Machine, NodePolicy, PageSize, VirtAddr, VirtRange};
 use paging::{Attrs, PageTables, X86_64L4};
 
 /// Allocates a frame for each page, and has `add` make an area of them. Releases them if that
@@ -15,7 +15,7 @@ pub(super) fn alloc<M: Machine>(
 ) -> Result<VirtAddr, Error> {
     let mut frames = Vec::with_capacity(pages);
     let taken = (0..pages).try_for_each(|_| {
-        frames.push(machine.alloc(0, Place::Local)?);
+        frames.push(machine.alloc(0, NodePolicy::Local)?);
         Ok(())
     });
     let added = taken.and_then(|()| add(&frames));

@@ -5,7 +5,7 @@ use crate::lab::Lab;
 use crate::vmap::areas::Areas;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Frame, Machine, Place, Translated, VirtAddr, VirtRange};
+use machine::{Frame, Machine, NodePolicy, Translated, VirtAddr, VirtRange};
 
 /// Operations between two quiescent states.
 const QUIET: usize = 64;
@@ -25,7 +25,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         let mut rig = Rig { lab, frames: Vec::with_capacity(frames) };
         let taken = lab.on_first(|| {
             (0..frames).try_for_each(|_| {
-                rig.frames.push(lab.host.machine.alloc(0, Place::Local)?);
+                rig.frames.push(lab.host.machine.alloc(0, NodePolicy::Local)?);
                 Ok(())
             })
         });

@@ -5,7 +5,7 @@ use super::Areas;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use machine::{Fault, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+use machine::{Fault, Frame, FrameSource, NodePolicy, PageSize, Translated, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use sim::{Config, Grace, Program, Sim, explore, seeded};
 use std::sync::Mutex;
@@ -56,7 +56,7 @@ pub(super) fn touch(sim: &Sim, at: VirtAddr, pages: u64, value: u64) -> Result<(
 
 /// Allocates frames for `f`, which leaves them unmapped.
 pub(super) fn with_frames<T>(sim: &Sim, count: usize, f: impl FnOnce(&[Frame]) -> T) -> T {
-    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
+    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, NodePolicy::Local).unwrap()).collect();
     let result = f(&frames);
     // SAFETY: nothing leads to them any more.
     frames.into_iter().for_each(|frame| unsafe { sim.free(frame) }.unwrap());
@@ -109,7 +109,7 @@ pub(super) fn nothing_is_stale<A: Areas>(range: VirtRange, make: impl Fn(&Kernel
         let areas = make(&kernel);
         let left = Mutex::new(None);
         let frames: Vec<_> =
-            sim.on_cpu(0, || (0..2).map(|_| sim.alloc(0, Place::Local).unwrap()).collect());
+            sim.on_cpu(0, || (0..2).map(|_| sim.alloc(0, NodePolicy::Local).unwrap()).collect());
         let program = || {
             // SAFETY: this test needs nothing else mapped.
             unsafe { kernel.activate() };

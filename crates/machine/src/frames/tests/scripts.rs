@@ -21,7 +21,7 @@ proptest! {
             host.be(usize::from(cpu));
             if what < 4 {
                 let order = what * 2;
-                match frames.alloc(&host, order, if which % 2 == 0 { Place::Local } else { Place::Only(NodeId(1)) }) {
+                match frames.alloc(&host, order, if which % 2 == 0 { NodePolicy::Local } else { NodePolicy::Only(NodeId(1)) }) {
                     Ok(got) => {
                         let (start, len) = (got.number(), 1u64 << order);
                         prop_assert!(start % len == 0 && (1024..1792).contains(&start));
@@ -79,6 +79,6 @@ proptest! {
         let left = is_free.iter().filter(|free| **free).count();
         prop_assert_eq!(frames.free_frames(), left + 256);
         taken.into_iter().for_each(|(block, _)| free(&frames, &host, block).unwrap());
-        prop_assert!(frames.alloc(&host, 8, Place::Only(NodeId(0))).is_ok(), "they have merged");
+        prop_assert!(frames.alloc(&host, 8, NodePolicy::Only(NodeId(0))).is_ok(), "they have merged");
     }
 }

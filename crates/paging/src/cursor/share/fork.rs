@@ -12,7 +12,7 @@ use crate::tags::Tag;
 use crate::walk::{Mapping, beyond};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, Place, SharedAccess, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, Machine, NodePolicy, SharedAccess, VirtAddr, VirtRange};
 
 /// Says that a fork is under way, while it exists.
 struct UnderWay<'p>(&'p AtomicBool);
@@ -64,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         tag: impl Into<Tag>,
         pinned: bool,
     ) -> Outcome<'_, Changed<'_, Self, M, F, G>, M, F, G> {
-        let frame = |_| self.machine().alloc(F::PAGE.order(), Place::Local).map(Some);
+        let frame = |_| self.machine().alloc(F::PAGE.order(), NodePolicy::Local).map(Some);
         // SAFETY: passed on. The frame is new.
         unsafe { self.fork_with(tag, pinned.then_some(&frame)) }
     }
