@@ -17,6 +17,7 @@
 //! experiments.
 
 mod data;
+mod json;
 mod markdown;
 mod plot;
 mod plots;

@@ -7,9 +7,9 @@
 //! leaves something out would mislead.
 
 use crate::data::{Of, Results, Source};
+use crate::json::parsed;
 use crate::trace::{Calls, Trace};
 use report::Run;
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt;
 
@@ -145,16 +145,6 @@ impl File<'_> {
         }
         self.results
     }
-}
-
-/// The parts of an object.
-pub(crate) fn parsed<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, String> {
-    T::deserialize(value).map_err(|error| error.to_string())
-}
-
-/// A text, or an empty one for `null`.
-pub(crate) fn empty_if_null<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
-    Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ impl FrameInfo {
     /// Whether the frame source has memory behind this number. Constant.
     #[inline]
     pub fn is_memory(&self) -> bool {
-        self.node() != crate::frames::NO_NODE
+        self.node() != crate::numa::NO_NODE
     }
 
     /// Marks the first frame of a free block as allocated, with one reference and

@@ -66,8 +66,6 @@ pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 /// The limit of searches with the caches closed: a frame may be freed on another node meanwhile.
 const TURNS: usize = 4;
 
-pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
-
 /// A frame source, on which a host builds its [`FrameSource`](crate::FrameSource).
 ///
 /// It is part of its machine, so it does not store one. Methods that need the current CPU take the

@@ -4,6 +4,9 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(pub u8);
 
+/// The node of a frame that is nowhere.
+pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
+
 /// The largest possible number of nodes.
 pub const MAX_NODES: usize = 8;
 

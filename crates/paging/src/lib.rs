@@ -36,6 +36,7 @@
 //! | `cursor` | [`map`](PageTables::map), [`map_over`](PageTables::map_over), [`map_supervisor`](PageTables::map_supervisor), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
 //! | `tlb_gather` | its range, its CPUs and its unlinked tables |
+//! | `leave_table` | the end of a share of a table, which a fork has shared |
 //! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
@@ -113,6 +114,7 @@ mod format;
 mod gup;
 mod idle;
 mod kept_chains;
+mod leave_table;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -9,8 +9,8 @@
 //! lost when the heap is exhausted. After the grace period the notes are cleared, and the tables
 //! are in their constructed state again (I6).
 
-use crate::cursor::leave_table;
 use crate::format::{Format, note, noted};
+use crate::leave_table::leave_table;
 use crate::quick::QUICK_TABLE;
 use crate::shared::Paging;
 use alloc::sync::Arc;

@@ -1,7 +1,7 @@
 //! The calls of `samara trace --json-lines`, as a trace.
 
 use super::{Bin, CallKind, Stacks, Trace};
-use crate::read::{empty_if_null, parsed};
+use crate::json::{empty_if_null, parsed};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -88,7 +88,7 @@ fn lifetime(log10: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::parsed;
+    use crate::json::parsed;
     use serde_json::json;
 
     #[test]

@@ -12,7 +12,7 @@ mod stacks;
 pub(crate) use calls::Calls;
 pub(crate) use show::traces;
 
-use crate::read::parsed;
+use crate::json::parsed;
 use crate::table::size;
 use lives::Maps;
 use serde::de::Error as _;

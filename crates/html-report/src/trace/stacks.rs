@@ -6,7 +6,7 @@
 //! boxes have one each. A box below a thousandth, or deeper than 64 callers, is left out: it would
 //! be narrower than a line.
 
-use crate::read::{empty_if_null, parsed};
+use crate::json::{empty_if_null, parsed};
 use crate::table::{bytes, grouped, size, table, time};
 use maud::{Markup, html};
 use serde::Deserialize;

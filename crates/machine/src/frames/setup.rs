@@ -3,8 +3,9 @@
 use super::buddy::Buddy;
 use super::cache::Cache;
 use super::node::Node;
-use super::{Frames, FramesError, NO_NODE};
+use super::{Frames, FramesError};
 use crate::accounts::Freed;
+use crate::numa::NO_NODE;
 use crate::storage::{NoMemory, Storage};
 use crate::{Accounts, CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, MAX_NODES, NodeId, PerCpu};
 use core::ptr::NonNull;

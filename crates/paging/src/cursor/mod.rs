@@ -92,7 +92,6 @@ pub use leaf::Leaf;
 pub use log::Logging;
 pub use map::Supply;
 pub use relocate::Relocation;
-pub(crate) use share::leave_table;
 pub use split::Reserve;
 pub use sweep::SweepChange;
 

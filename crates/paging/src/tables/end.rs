@@ -1,8 +1,8 @@
 //! The end of page tables: their tables are given back.
 
 use super::PageTables;
-use crate::cursor::leave_table;
 use crate::format::{Decoded, Format, Geometry, entry};
+use crate::leave_table::leave_table;
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::tags::Tagged;
 use core::sync::atomic::Ordering;

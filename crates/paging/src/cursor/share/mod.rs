@@ -48,8 +48,6 @@ mod fork;
 mod leave;
 mod take_back;
 
-pub(crate) use leave::leave_table;
-
 use super::{Error, covers_entry};
 use crate::format::{Format, Geometry, span_at};
 use crate::lock::{Locked, lock};
