@@ -270,10 +270,16 @@ pub(crate) fn pinned_words(sim: &Sim, frame: Frame) -> &[AtomicU64; PAGE / 8] {
     unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
 }
 
-/// A property is checked with so many cases in a debug build, and in a release build.
+/// A property is checked with so many cases in a debug build, and in a release build; or with as
+/// many as PROPTEST_CASES says.
 pub(crate) fn cases(debug: u32, release: u32) -> ProptestConfig {
-    let cases = if cfg!(debug_assertions) { debug } else { release };
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let cases = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config.cases,
+        None if cfg!(debug_assertions) => debug,
+        None => release,
+    };
+    ProptestConfig { cases, ..config }
 }
 
 /// A monitor that resolves nothing (UFFD_FEATURE_SIGBUS), with these features. It counts.

@@ -307,3 +307,27 @@ fn no_page_is_left_in_a_copy_of_a_table() {
         race.end((ManuallyDrop::into_inner(child), memory))
     });
 }
+
+/// A CPU of a child that shares the table loses its translation, too.
+#[test]
+fn a_truncation_flushes_the_cpus_of_a_fork() {
+    each_seed(SEEDS, |seed| {
+        let (race, (memory, child)) = Race::with(racing(2, 96), None, |shared, space| {
+            let memory = memfd(shared, 1);
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            space.mmap_object(SHARED, PAGE, 3, flags, opened(&memory), 0).unwrap();
+            space.handle_fault(machine::VirtAddr::new(SHARED as u64), Access::Write).unwrap();
+            (memory, ManuallyDrop::new(space.fork(Asid(2)).unwrap()))
+        });
+        let loads = || {
+            activate(&child);
+            for _ in 0..12 {
+                let _beyond = load(&race.sim, &child, SHARED);
+            }
+            leave(&child);
+        };
+        let cuts = race.active(|| memory.set_size(0).unwrap());
+        seeded(&race.sim, seed, vec![cuts, Box::new(loads)])?;
+        race.end((ManuallyDrop::into_inner(child), memory))
+    });
+}
