@@ -6,6 +6,7 @@ mod common;
 mod copy_races;
 mod fork_races;
 mod frees;
+mod half_way;
 mod huge_races;
 mod object_races;
 mod spaces;

@@ -246,6 +246,17 @@ fn a_page_that_is_written_by_a_pin_is_written_out() {
     });
 }
 
+/// A map may write beyond the end, within the last page.
+#[test]
+fn a_file_that_grows_has_zeros_behind_its_old_end() {
+    with_file(0, |sim, space, file, _| {
+        file.set_size(8).unwrap();
+        store(sim, space, SHARED + 16, 7).unwrap();
+        file.set_size(PAGE as u64).unwrap();
+        assert_eq!(load(sim, space, SHARED + 16), Ok(0));
+    });
+}
+
 #[test]
 fn a_disk_that_fails_is_a_bus_error_and_loses_nothing() {
     with_file(0, |sim, space, file, disk| {

@@ -1,0 +1,154 @@
+//! Two calls that meet half-way, from seeds: the end is as if one had come before the other.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use crate::common::*;
+use machine::VirtAddr;
+use mm::*;
+use sim::Sim;
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+const AT: usize = 0x4000_0000;
+const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
+
+/// A call, with what `prepare` has made.
+type Call<T> = fn(&Sim, &Space, &T);
+
+/// From each seed, makes both calls on two CPUs, and looks at the end.
+fn meet<T: Sync>(
+    prepare: fn(&SharedPaging, &mut Space) -> T,
+    [first, second]: [Call<T>; 2],
+    end: fn(&Space, &T),
+) {
+    each_seed(SEEDS, |seed| {
+        let (race, made) = Race::with(racing(2, 96), None, prepare);
+        let (sim, space, known) = (&race.sim, &*race.space, &made);
+        let call = |call: Call<T>| race.active(move || call(sim, space, known));
+        sim::seeded(&race.sim, seed, vec![call(first), call(second)])?;
+        race.sim.on_cpu(0, || end(&race.space, &made));
+        race.end(made)
+    });
+}
+
+fn fault(space: &Space, at: usize) -> Result<FaultOutcome, FaultError> {
+    space.handle_fault(VirtAddr::new(at as u64), Access::Read)
+}
+
+fn watch(space: &Space, pages: usize, modes: UserFaultModes) {
+    space.userfault_register(AT, pages * PAGE, modes, Uffd::new(1)).unwrap();
+}
+
+/// Either the seal finds the map, or the map finds the seal.
+#[test]
+fn a_seal_and_a_writable_map() {
+    let prepare = |shared: &SharedPaging, _: &mut Space| {
+        (memfd(shared, 1), [const { AtomicBool::new(false) }; 2])
+    };
+    meet(
+        prepare,
+        [
+            |_, _, (memory, done)| done[0].store(memory.add_seals(Seals::WRITE).is_ok(), SeqCst),
+            |_, space, (memory, done)| {
+                let mapped = space.mmap_object(AT, PAGE, 3, SHARED, opened(memory), 0);
+                done[1].store(mapped.is_ok(), SeqCst);
+            },
+        ],
+        |_, (_, done)| assert!(!done.iter().all(|done| done.load(SeqCst)), "sealed and mapped"),
+    );
+}
+
+/// mincore tells of pages that are present, or that nothing is mapped.
+#[test]
+fn mincore_and_an_unmapping() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+        space.write(AT, &[1; 2 * PAGE]).unwrap();
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| space.munmap(AT, 2 * PAGE).unwrap(),
+            |_, space, ()| {
+                let mut pages = [2; 2];
+                match space.mincore(AT, &mut pages) {
+                    Ok(()) => assert_eq!(pages, [1, 1]),
+                    Err(error) => assert_eq!(error.errno(), 12),
+                }
+            },
+        ],
+        |_, ()| {},
+    );
+}
+
+/// A page that comes in during a write-protection is protected, too.
+#[test]
+fn a_write_protection_and_a_first_touch() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.set_userfault_handler(std::sync::Arc::new(Never {
+            marks_absent: true,
+            ..Never::default()
+        }));
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        watch(space, 1, UserFaultModes::WP);
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| space.userfault_write_protect(AT, PAGE, true).unwrap(),
+            |sim, space, ()| assert_eq!(load(sim, space, AT), Ok(0)),
+        ],
+        |space, ()| {
+            let mut entry = [0];
+            space.pagemap(AT, &mut entry);
+            assert!(entry[0] & pagemap::WRITE_PROTECTED != 0, "{:#x}", entry[0]);
+        },
+    );
+}
+
+/// No page comes in without the monitor once the registration has returned.
+#[test]
+fn a_registration_and_a_first_touch() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.set_userfault_handler(std::sync::Arc::new(Never::default()));
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        AtomicBool::new(false)
+    };
+    meet(
+        prepare,
+        [
+            |_, space, absent| {
+                watch(space, 1, UserFaultModes::MISSING);
+                absent.store(space.resident(AT..AT + PAGE) == 0, SeqCst);
+            },
+            |sim, space, _| _ = load(sim, space, AT),
+        ],
+        |space, absent| {
+            let came_later = absent.load(SeqCst) && space.resident(AT..AT + PAGE) == 1;
+            assert!(!came_later, "a page came in without the monitor");
+        },
+    );
+}
+
+/// A page beyond the end of an object does not stay poisoned.
+#[test]
+fn a_poisoning_and_a_truncation() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = memfd(shared, 2);
+        space.set_userfault_handler(std::sync::Arc::new(Never::default()));
+        space.mmap_object(AT, 2 * PAGE, 3, SHARED, opened(&memory), 0).unwrap();
+        watch(space, 2, UserFaultModes::MISSING);
+        memory
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| _ = space.userfault_poison(AT + PAGE, PAGE),
+            |_, _, memory| memory.set_size(PAGE as u64).unwrap(),
+        ],
+        |space, memory| {
+            memory.set_size(2 * PAGE as u64).unwrap();
+            let found = fault(space, AT + PAGE);
+            assert!(!matches!(found, Err(FaultError::Poisoned(_))), "{found:?}");
+        },
+    );
+}
