@@ -103,6 +103,10 @@ mod run;
 mod stats;
 #[cfg(target_arch = "x86_64")]
 mod task;
+#[cfg(target_arch = "x86_64")]
+mod text;
+#[cfg(target_arch = "x86_64")]
+mod time;
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{apic, icount, user};

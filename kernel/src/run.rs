@@ -15,7 +15,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::{E2BIG, EACCES, ELIBBAD, ELOOP, ENOENT, ENOMEM};
 use machine::{Cpus, FrameSource};
 use mm::Access;
@@ -39,14 +38,6 @@ impl fmt::Display for Outcome {
     }
 }
 
-static AT_START: AtomicU64 = AtomicU64::new(0);
-
-/// The free frames before the first program.
-pub(crate) fn frames_at_start() -> u64 {
-    // Relaxed: written before programs run.
-    AT_START.load(Ordering::Relaxed)
-}
-
 /// Runs the program of the archive with its arguments and environment, and waits for its end, and
 /// for that of all processes. `out`: there is a folder for files that the host gets. Call it on the
 /// boot CPU, with interrupts on.
@@ -68,8 +59,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
         export::start().map_err(|errno| format!("/out cannot be made ({errno:?})"))?;
     }
     drain();
-    // Relaxed: other CPUs run programs later.
-    AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
+    stats::start();
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
     let mut argv = words(&archive.argv);
     let Some(path) = argv.first_mut() else { return Err("there is no program".into()) };
@@ -107,7 +97,7 @@ fn settle() {
     const TICK: u64 = 4_000_000;
     for _ in 0..ROUNDS {
         drain();
-        if Kernel.free_frames() as u64 >= frames_at_start() {
+        if Kernel.free_frames() as u64 >= stats::frames_at_start() {
             return;
         }
         clock::wait(TICK);
@@ -134,7 +124,7 @@ fn statistics() -> String {
         comma = ",";
     }
     let [read, write, execute] = [Access::Read, Access::Write, Access::Execute].map(stats::faults);
-    let (before, now) = (frames_at_start(), Kernel.free_frames() as u64);
+    let (before, now) = (stats::frames_at_start(), Kernel.free_frames() as u64);
     let peak = before.saturating_sub(stats::least_free().min(now));
     let held = before as i64 - now as i64;
     let interrupts = area::total(|stats| &stats.shootdowns);

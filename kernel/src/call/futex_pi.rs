@@ -1,11 +1,12 @@
 //! futex(2) of locks that pass on priorities: FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI,
 //! FUTEX_UNLOCK_PI. `futex/pi.rs` says how they work.
 
-use super::{Call, Outcome, Stop, fail, real_time, timespec};
+use super::{Call, Outcome, Stop, fail, timespec};
 use crate::clock;
 use crate::futex::pi::{self, Word};
 use crate::futex::{self, Key};
 use crate::task::timer;
+use crate::time::real_time;
 use linux_raw_sys::errno::{EPERM, ETIMEDOUT};
 
 impl Call<'_> {

@@ -2,11 +2,13 @@
 
 use super::{Call, Outcome, Stop, fail, time};
 use crate::errno::Errno;
+use crate::file::proc::RELEASE;
 use crate::file::sysfs;
 use crate::futex::{self, Key};
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::task::{process, signal, timer};
+use crate::time::real_time;
 use crate::{clock, random, user};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
@@ -39,9 +41,6 @@ fn write_word(call: &Call<'_>, at: u64, word: u64) -> Outcome {
     call.user().write(at, &word)?;
     Ok(0)
 }
-
-/// The release that the kernel says it is.
-pub(crate) const RELEASE: &str = "6.18.0-samara";
 
 /// uname(2).
 pub(super) fn uname(call: &mut Call<'_>) -> Outcome {
@@ -354,7 +353,7 @@ fn wait(call: &mut Call<'_>, value: u32, bits: u32, kind: Time) -> Outcome {
                 call.own.resume.deadline = Some(match kind {
                     Time::Relative => clock::now().saturating_add(nanos),
                     Time::Monotonic => nanos,
-                    Time::Real => nanos.saturating_sub(time::real_time() - clock::now()),
+                    Time::Real => nanos.saturating_sub(real_time() - clock::now()),
                 });
             }
             let key = Key::of(call.space(), at, op & PRIVATE != 0)?;

@@ -77,9 +77,8 @@ pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
 }
 
 pub(crate) use file::poll::PolledFile;
-pub(crate) use misc::RELEASE;
 pub(crate) use process::first as process_first;
-pub(crate) use time::{due, real_time, timespec, write_itimerspec};
+pub(crate) use time::{due, timespec, write_itimerspec};
 
 /// The name of a call, also of one that is not there.
 pub(crate) fn name(number: usize) -> Option<&'static str> {

@@ -1,6 +1,5 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
-use super::time::SECOND;
 use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
@@ -12,6 +11,7 @@ use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
 use crate::task::{Own, Process, Space, Thread, exit, oom, run, signal, timer};
+use crate::time::SECOND;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;

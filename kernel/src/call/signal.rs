@@ -1,11 +1,12 @@
 //! Calls on signals.
 
-use super::time::{self, SECOND};
+use super::time;
 use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
 use crate::task::signal::{self, Action, AltStack, Info, SI_TKILL, SI_USER, WholeInfo, bit};
 use crate::task::{Process, Thread, process, timer};
+use crate::time::SECOND;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EAGAIN, EINVAL, EPERM, ESRCH};

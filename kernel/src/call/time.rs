@@ -6,17 +6,8 @@ use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::timer;
 use crate::task::usage::Used;
+use crate::time::{SECOND, SWITCHED_ON, real_time, ticks};
 use linux_raw_sys::errno::{EFAULT, EINVAL};
-
-/// Nanoseconds of a second.
-pub(super) const SECOND: u64 = 1_000_000_000;
-/// A moment in 2026, at which machines are switched on: they have no clock for the date.
-const SWITCHED_ON: u64 = 1_767_225_600 * SECOND;
-
-/// The time of day, in nanoseconds since 1970.
-pub(crate) fn real_time() -> u64 {
-    SWITCHED_ON + clock::now()
-}
 
 /// Reads a timespec, in nanoseconds.
 pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
@@ -111,7 +102,6 @@ pub(super) fn time(call: &mut Call<'_>) -> Outcome {
 
 /// times(2).
 pub(super) fn times(call: &mut Call<'_>) -> Outcome {
-    let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
     let process = call.process();
     call.own.clock.tell(call.thread);
     if call.args[0] != 0 {
@@ -198,7 +188,7 @@ pub(super) fn sysinfo(call: &mut Call<'_>) -> Outcome {
     use machine::FrameSource;
     let mut words = [0_u64; 14];
     words[0] = clock::now() / SECOND;
-    words[4] = crate::run::frames_at_start() << 12;
+    words[4] = crate::stats::frames_at_start() << 12;
     words[5] = (crate::machine::Kernel.free_frames() as u64) << 12;
     crate::task::process::for_each(|one| words[10] += lock(&one.threads).len() as u64);
     words[13] = 1;

@@ -16,11 +16,11 @@ use super::socket::Socket;
 use super::sysfs::Setting;
 use super::timerfd::TimerFd;
 use super::userfaultfd::Monitor;
-use crate::call;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
+use crate::time;
 use crate::user::copy::PATH_MAX;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -158,7 +158,7 @@ fn number() -> u64 {
 
 impl Inode {
     fn make(number: u64, kind: InodeKind, mode: u32, charge: Option<Charge>) -> Arc<Inode> {
-        let now = call::real_time();
+        let now = time::real_time();
         let links = if matches!(kind, InodeKind::Folder(_)) { 2 } else { 1 };
         Arc::new(Inode {
             number,
@@ -259,7 +259,7 @@ impl Inode {
 
     /// Sets these times to now.
     pub(crate) fn touch(&self, which: &[usize]) {
-        let now = call::real_time();
+        let now = time::real_time();
         which.iter().for_each(|one| self.times[*one].store(now, Ordering::Relaxed));
     }
 

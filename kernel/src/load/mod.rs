@@ -17,8 +17,6 @@ mod elf;
 mod script;
 mod stack;
 
-pub(crate) use stack::CLOCK_TICKS;
-
 use crate::errno::Errno;
 use crate::file::{self, Executable};
 use crate::path::Place;

@@ -36,9 +36,9 @@ use crate::file::sysfs;
 use crate::file::userfaultfd::Monitors;
 use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::run::frames_at_start;
 use crate::smp::tlb_grace;
 use crate::space::tables;
+use crate::stats::frames_at_start;
 use alloc::sync::Arc;
 /// What `state` uses; its models have loom's.
 use core::sync::atomic as sync;

@@ -23,7 +23,7 @@ use crate::cpu::area;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::println;
-use crate::run::frames_at_start;
+use crate::stats::frames_at_start;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};

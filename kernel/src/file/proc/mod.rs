@@ -9,6 +9,8 @@ mod listing;
 mod process;
 mod system;
 
+pub(crate) use system::RELEASE;
+
 use super::budget::Charge;
 use super::inode::Inode;
 use super::open::Mode;
@@ -17,13 +19,13 @@ use crate::lock::lock;
 use crate::path::Target;
 use crate::task::process::{self as processes, Name};
 use crate::task::{Process, Space, Thread};
+use crate::text::{read_text, text};
 use crate::user::HOLE;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::fmt;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
+use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use listing::Listing;
 use process::ProcessFile;
@@ -295,33 +297,6 @@ fn last(path: &str) -> &[u8] {
 /// The folder of a path of the system.
 fn above(path: &'static str) -> ProcEntry {
     path.rsplit_once('/').map_or(ProcEntry::Root, |(folder, _)| ProcEntry::Folder(folder))
-}
-
-/// Reads bytes of a text at a place. Returns how many.
-pub(super) fn read_text(text: &[u8], at: u64, into: &mut [u8]) -> usize {
-    let from = &text[at.min(text.len() as u64) as usize..];
-    let count = from.len().min(into.len());
-    into[..count].copy_from_slice(&from[..count]);
-    count
-}
-
-/// A text that grows, or fails without memory.
-#[derive(Default)]
-pub(crate) struct Text(pub(crate) Vec<u8>);
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
-        self.0.extend_from_slice(part.as_bytes());
-        Ok(())
-    }
-}
-
-/// Writes a text.
-fn text(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> Result<Vec<u8>, Errno> {
-    let mut text = Text(Vec::new());
-    write(&mut text).map_err(|_| Errno(ENOMEM))?;
-    Ok(text.0)
 }
 
 impl Content {

@@ -1,14 +1,15 @@
 //! Files of `/proc` that tell of a process.
 
+use super::Content;
 use super::listing::Listing;
-use super::{Content, text};
 use crate::errno::Errno;
-use crate::load::CLOCK_TICKS;
 use crate::lock::lock;
 use crate::path::Target;
 use crate::task::process as processes;
 use crate::task::usage::Used;
 use crate::task::{Process, Space, Thread, oom};
+use crate::text::text;
+use crate::time::ticks;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -207,7 +208,6 @@ fn stat(
 ) -> fmt::Result {
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
-    let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
     let of_children = process.used_by_children.get();
     let times = |used: Used| format!("{} {}", ticks(used.user()), ticks(used.system));
     let (faults, child_faults) = (used.faults, of_children.faults);

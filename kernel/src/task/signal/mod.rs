@@ -312,7 +312,7 @@ pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> 
             Exit::Signal(number) => (true, number),
         };
         // Relaxed: a statistic.
-        let ticks = child.used.get().nanos / (1_000_000_000 / crate::load::CLOCK_TICKS);
+        let ticks = crate::time::ticks(child.used.get().nanos);
         // A queue that is full: the parent finds the child when it waits.
         let _ = send(parent, Info::child(number, child.pid, killed, status, ticks));
     }
