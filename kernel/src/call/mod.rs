@@ -17,7 +17,8 @@ mod futex_pi;
 mod memory;
 mod misc;
 mod missing;
-mod process;
+pub(crate) mod outcome;
+pub(crate) mod process;
 mod schedule;
 mod shm;
 mod signal;
@@ -29,55 +30,14 @@ mod userfault_events;
 mod wait;
 
 use crate::errno::Errno;
-use crate::task::run::{After, Next};
+use crate::task::schedule::Next;
 use crate::task::{self, Own, Process, Space, Thread, WaitQueue};
 use crate::user::copy::User;
 use crate::{heap, stats};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{ENOMEM, ENOSYS};
 
-/// Why a call does not return a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// It failed.
-    Errno(Errno),
-    /// The thread waits, and makes the call again.
-    Wait,
-    /// A signal ended the waiting. The call is made again after the handler, or returns EINTR, as
-    /// the handler was installed.
-    Interrupted,
-    /// The registers are what they should be already.
-    Registers,
-    /// It returns 0, and other threads come first.
-    Yield,
-    /// Other threads come first, then it is made again.
-    Turn,
-    /// The thread has ended.
-    End,
-}
-
-impl From<Errno> for Stop {
-    fn from(errno: Errno) -> Self {
-        Stop::Errno(errno)
-    }
-}
-
-impl From<mm::Error> for Stop {
-    fn from(error: mm::Error) -> Self {
-        Stop::Errno(error.into())
-    }
-}
-
-/// What a call returns.
-pub(crate) type Outcome = Result<u64, Stop>;
-
-/// Fails with an error number.
-pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
-    Err(Stop::Errno(Errno(errno)))
-}
-
-pub(crate) use file::poll::PolledFile;
-pub(crate) use process::first as process_first;
+pub(crate) use outcome::{Outcome, Stop, fail};
 pub(crate) use time::{due, timespec, write_itimerspec};
 
 /// The name of a call, also of one that is not there.
@@ -213,7 +173,7 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
             // The same instruction again.
             own.resume.again = true;
             own.registers.rip -= 2;
-            return if stop == Stop::Wait { After::Wait } else { After::Yield }.into();
+            return Some(if stop == Stop::Wait { Next::Park } else { Next::Ready });
         }
         Err(Stop::Interrupted) => {
             own.registers.rip -= 2;
@@ -227,9 +187,9 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
         Err(Stop::Yield) => {
             own.resume.clear();
             own.registers.rax = 0;
-            return After::Yield.into();
+            return Some(Next::Ready);
         }
-        Err(Stop::End) => return After::End.into(),
+        Err(Stop::End) => return Some(Next::Gone),
     };
     own.registers.rax = result;
     own.resume.clear();

@@ -13,7 +13,9 @@ use crate::clock;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{Thread, process};
+use crate::task::Thread;
+use crate::task::program::shown;
+use crate::task::thread::Begun;
 use crate::text::Text;
 use crate::user::copy::User;
 use alloc::string::String;
@@ -35,13 +37,6 @@ const JSON: u8 = 2;
 pub(crate) fn start(json: bool) {
     // Relaxed, here and below: only the number, and it is written before there are programs.
     FORM.store(if json { JSON } else { PEOPLE }, Ordering::Relaxed);
-}
-
-/// What is known of a call when it begins.
-pub(crate) struct Begun {
-    at: u64,
-    number: usize,
-    arguments: Text,
 }
 
 /// Whether there are lines. A load.
@@ -130,7 +125,7 @@ fn name_of_call(number: usize) -> Option<&'static str> {
 
 fn name_of(thread: &Thread) -> String {
     let name = *lock(thread.name());
-    process::shown(&name)
+    shown(&name)
 }
 
 fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome) -> fmt::Result {

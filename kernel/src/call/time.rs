@@ -4,7 +4,6 @@ use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
 use crate::lock::lock;
-use crate::task::timer;
 use crate::task::usage::Used;
 use crate::time::{SECOND, SWITCHED_ON, real_time, ticks};
 use linux_raw_sys::errno::{EFAULT, EINVAL};
@@ -51,12 +50,12 @@ fn read(call: &mut Call<'_>, clock: u64) -> Result<u64, Errno> {
         1 | 4 | 6 | 7 => Ok(clock::now()),
         // PROCESS_CPUTIME_ID
         2 => {
-            call.own.clock.tell(call.thread);
+            call.thread.tell(call.own, false);
             Ok(call.process().used.get().nanos)
         }
         // THREAD_CPUTIME_ID
         3 => {
-            call.own.clock.tell(call.thread);
+            call.thread.tell(call.own, false);
             Ok(call.thread.used.get().nanos)
         }
         _ => Err(Errno(EINVAL)),
@@ -103,7 +102,7 @@ pub(super) fn time(call: &mut Call<'_>) -> Outcome {
 /// times(2).
 pub(super) fn times(call: &mut Call<'_>) -> Outcome {
     let process = call.process();
-    call.own.clock.tell(call.thread);
+    call.thread.tell(call.own, false);
     if call.args[0] != 0 {
         let (own, children) = (process.used.get(), process.used_by_children.get());
         let times = [own.user(), own.system, children.user(), children.system].map(ticks);
@@ -154,7 +153,7 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
         return Ok(0);
     }
     call.thread.begin_wait();
-    timer::wake_at(deadline, call.thread, &mut call.own.resume);
+    call.own.resume.wake_at(deadline, call.thread);
     Err(call.rest())
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
 pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
     let [of, into, ..] = call.args;
     let process = call.process();
-    call.own.clock.tell(call.thread);
+    call.thread.tell(call.own, false);
     let used = match of as i32 {
         0 => process.used.get(),
         1 => call.thread.used.get(),

@@ -11,6 +11,7 @@
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `deny_write` | files that are executed and not written, or the reverse |
 //! | `ready` | how files tell that they are ready |
+//! | `poll` | what they are ready for |
 //! | `pipe` | pipes |
 //! | `pidfd` | descriptors of processes |
 //! | `epoll` | sets of files that are watched |
@@ -47,6 +48,7 @@ pub(crate) mod locks;
 pub(crate) mod open;
 pub(crate) mod pidfd;
 pub(crate) mod pipe;
+pub(crate) mod poll;
 pub(crate) mod proc;
 pub(crate) mod ready;
 pub(crate) mod socket;

@@ -2,11 +2,10 @@
 //! auxiliary vector). From high to low addresses: the texts, random bytes, the vector, the
 //! environment's pointers, the arguments' pointers, their number.
 
-use super::STACK;
 use super::elf::Image;
 use crate::errno::Errno;
 use crate::random;
-use crate::task::Space;
+use crate::task::memory::{STACK, Space};
 use crate::time::CLOCK_TICKS;
 use alloc::vec::Vec;
 use linux_raw_sys::auxvec::{

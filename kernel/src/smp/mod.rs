@@ -1,7 +1,7 @@
 //! All CPUs: how they start, what they run, and the idle loop.
 //!
 //! A CPU runs its job to the end, and sleeps otherwise; timer interrupts come in between. The loop
-//! that runs programs (`task::run`) is such a job. Before it sleeps, it reports to the grace
+//! that runs programs (`run::cpu`) is such a job. Before it sleeps, it reports to the grace
 //! periods of readers and of TLBs that it is idle, so no grace period waits for it.
 //!
 //! `start` starts the CPUs, `run` has jobs and the idle loop. `tick` is the timer interrupt, in

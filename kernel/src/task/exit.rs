@@ -6,7 +6,7 @@
 
 use super::memory::{self, Memory};
 use super::process::{self, Exit, FIRST};
-use super::run::Next;
+use super::schedule::Next;
 use super::signal::SIGCHLD;
 use super::{Own, Process, Thread, run_queue, signal};
 use crate::file::ready::READABLE;
@@ -39,7 +39,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
             futex::wake_word(user, own.clear_tid, 1);
         }
     }
-    own.clock.tell(thread);
+    thread.tell(own, false);
     own.end();
     thread.set_ended();
     end_vfork(thread);
@@ -62,7 +62,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
 /// Goes on with what a thread does before all else: it empties memory. Returns the step of the
 /// loop that follows, as `step` does.
 #[cold]
-pub(super) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+pub(crate) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = own.empties.take_if(|space| memory::empty(space))?;
     drop(space);
     // A thread that replaces its program has the new memory.

@@ -49,7 +49,7 @@ pub(crate) fn is_passing() -> bool {
 }
 
 /// Makes room when no frame is free.
-pub(super) struct Shortage;
+pub(crate) struct Shortage;
 
 /// Held by the CPU that makes room.
 static MAKES_ROOM: SpinMutex<()> = SpinMutex::new(());

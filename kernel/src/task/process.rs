@@ -1,13 +1,15 @@
 //! A process: what its threads share. The table of all processes.
 
 use super::credentials::Identity;
-use super::memory::Memory;
+use super::memory::{Memory, Space};
+use super::program::{Name, Program, shown};
+use super::signal::state::OfProcess;
+use super::signal::timers::Timers;
+use super::thread::Thread;
 use super::usage::Usage;
-use super::{Space, Thread, WaitQueue, signal};
+use super::wait::WaitQueue;
 use crate::file::Files;
-use crate::file::deny_write::Image;
 use crate::file::ready::Changed;
-use crate::file::sysfs;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -65,7 +67,7 @@ pub(crate) struct Process {
     pub(super) had_room: AtomicBool,
     pub(crate) files: SpinMutex<Option<Arc<Files>>>,
     pub(crate) place: SpinMutex<Place>,
-    pub(crate) signals: SpinMutex<signal::OfProcess>,
+    pub(crate) signals: SpinMutex<OfProcess>,
     /// Set when it is ending: how.
     pub(crate) exiting: SpinMutex<Option<Exit>>,
     /// Set when all its threads have ended.
@@ -90,30 +92,11 @@ pub(crate) struct Process {
     /// What its threads have used in turns that are over.
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
-    pub(crate) timers: signal::Timers,
+    pub(crate) timers: Timers,
     /// Told of its end, for descriptors of it.
     pub(crate) changed: Changed,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
-}
-
-/// The name of a thread: up to 15 bytes, and zeros.
-pub(crate) type Name = [u8; 16];
-
-/// A name as texts show it.
-pub(crate) fn shown(name: &Name) -> String {
-    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
-}
-
-/// What /proc says of a program.
-#[derive(Clone, Default)]
-pub(crate) struct Program {
-    pub(crate) path: Vec<u8>,
-    /// Keeps writers of its file out; none when the process has ended.
-    pub(crate) image: Option<Arc<Image>>,
-    /// Each with a zero behind it. Shared with the processes that fork: there may be megabytes.
-    pub(crate) arguments: Arc<Vec<u8>>,
 }
 
 static ALL: SpinMutex<BTreeMap<u32, Arc<Process>>> = SpinMutex::new(BTreeMap::new());
@@ -207,7 +190,7 @@ impl Process {
             name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
-            timers: signal::Timers::default(),
+            timers: Timers::default(),
             changed: Changed::new(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
@@ -224,7 +207,6 @@ impl Process {
         if let Some(maker) = maker {
             process.join_parent(maker, as_sibling);
         }
-        process.space().iter().for_each(sysfs::apply);
         Some(process)
     }
 

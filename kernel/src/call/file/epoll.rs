@@ -8,7 +8,6 @@ use crate::errno::Errno;
 use crate::file::epoll::{Epoll, Event, Wanted};
 use crate::file::inode::InodeKind;
 use crate::file::open::{Mode, Open};
-use crate::task::run::is_turn_over;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -147,7 +146,7 @@ fn report(call: &Call<'_>, epoll: &Epoll, into: u64, most: usize, left: &mut usi
     let mut failed = None;
     // The first item of a turn is looked at in any case.
     let mut first = true;
-    while *left > 0 && reported.len() < most && (first || !is_turn_over(call.own)) {
+    while *left > 0 && reported.len() < most && (first || !call.own.is_turn_over()) {
         first = false;
         let Some(next) = epoll.next() else {
             *left = 0;

@@ -17,7 +17,8 @@ use super::open::Mode;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::path::Target;
-use crate::task::process::{self as processes, Name};
+use crate::task::process as processes;
+use crate::task::program::{Name, shown};
 use crate::task::{Process, Space, Thread};
 use crate::text::{read_text, text};
 use crate::user::HOLE;
@@ -336,7 +337,7 @@ impl Content {
             Content::Name(thread) => {
                 let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
                 let name = *lock(thread.name());
-                let line = format!("{}\n", processes::shown(&name));
+                let line = format!("{}\n", shown(&name));
                 Ok(read_text(line.as_bytes(), at, into))
             }
             Content::OomScoreAdj(process) => {

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::lock::lock;
 use crate::path::Target;
 use crate::task::process as processes;
+use crate::task::program::shown;
 use crate::task::usage::Used;
 use crate::task::{Process, Space, Thread, oom};
 use crate::text::text;
@@ -117,7 +118,7 @@ impl ProcessFile {
         let space = space.as_deref();
         // The name of a process outlives its threads.
         let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
-        let name = processes::shown(&name);
+        let name = shown(&name);
         let text = text(|out| match self {
             ProcessFile::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
             ProcessFile::Comm => writeln!(out, "{name}"),
@@ -174,7 +175,7 @@ fn limits(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{:25} {:20} {:20} {:10}", "Limit", "Soft Limit", "Hard Limit", "Units")?;
     let files = crate::file::DESCRIPTORS;
     writeln!(out, "{:25} {files:<20} {files:<20} {:10}", "Max open files", "files")?;
-    let stack = crate::load::STACK;
+    let stack = crate::task::memory::STACK;
     writeln!(out, "{:25} {stack:<20} {:20} {:10}", "Max stack size", "unlimited", "bytes")?;
     for (name, most) in
         [("Max locked memory", limits.locked), ("Max address space", limits.address_space)]

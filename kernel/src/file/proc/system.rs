@@ -3,7 +3,8 @@
 use super::ProcEntry;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{process as processes, promises};
+use crate::task::memory::promises;
+use crate::task::process as processes;
 use crate::time::{SECOND, SWITCHED_ON, ticks};
 use crate::{clock, stats};
 use core::fmt::{self, Write};

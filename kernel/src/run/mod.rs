@@ -1,14 +1,16 @@
-//! `run`: runs a program of the archive, and all that it starts, on all CPUs.
+//! `run`: runs a program of the archive, and all that it starts, on all CPUs. `cpu` is the loop of
+//! each.
+
+mod cpu;
 
 use crate::archive::Archive;
-use crate::call::{self, process_first};
+use crate::call;
 use crate::cpu::area;
 use crate::file::{self, Files};
 use crate::grace::quiet;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
-use crate::task;
 use crate::task::process::Exit;
 use crate::{clock, export, smp, stats};
 use alloc::format;
@@ -68,7 +70,8 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
     }
     let path = path.clone();
     let files = Files::standard();
-    let process = files.and_then(|files| process_first(&path, argv, &words(&archive.env), files));
+    let process =
+        files.and_then(|files| call::process::first(&path, argv, &words(&archive.env), files));
     let process = process.map_err(|errno| {
         let path = String::from_utf8_lossy(&path).into_owned();
         let why = match errno.0 {
@@ -82,7 +85,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
         };
         format!("{path} does not start ({errno:?}): {why}")
     })?;
-    smp::host().on_each(Kernel.count(), |_| task::run::run());
+    smp::host().on_each(Kernel.count(), |_| cpu::run());
     let ending = lock(&process.ended).unwrap_or(Exit::Code(0));
     drop(process);
     settle();
