@@ -8,23 +8,18 @@
 use super::inode::{Inode, InodeKind};
 use crate::errno::Errno;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::ETXTBSY;
 
-/// The users of a regular file: those that write it, or minus those that execute it.
-#[derive(Default)]
-pub(crate) struct Users(AtomicI32);
-
-impl Users {
-    fn change(&self, by: i32) -> Result<(), Errno> {
-        // Relaxed, here and below: only the number. No user reads by it what another has written.
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
-                (users.signum() != -by).then_some(users + by)
-            })
-            .map(drop)
-            .map_err(|_| Errno(ETXTBSY))
-    }
+/// Adds a user of a regular file.
+fn add(node: &Inode, by: i32) -> Result<(), Errno> {
+    // Relaxed, here and below: only the number. No user reads by it what another has written.
+    node.users
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
+            (users.signum() != -by).then_some(users + by)
+        })
+        .map(drop)
+        .map_err(|_| Errno(ETXTBSY))
 }
 
 /// A user that writes.
@@ -39,14 +34,14 @@ impl Writer {
         if !matches!(node.kind, InodeKind::File(_)) {
             return Ok(None);
         }
-        node.users.change(1)?;
+        add(node, 1)?;
         Ok(Some(Writer(Arc::clone(node))))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.0.users.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -57,13 +52,13 @@ impl Image {
     /// # Errors
     /// ETXTBSY: a description may write it.
     pub(super) fn new(node: Arc<Inode>) -> Result<Image, Errno> {
-        node.users.change(-1)?;
+        add(&node, -1)?;
         Ok(Image(node))
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.0.users.0.fetch_add(1, Ordering::Relaxed);
+        self.0.users.fetch_add(1, Ordering::Relaxed);
     }
 }

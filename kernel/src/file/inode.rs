@@ -5,28 +5,28 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
-use super::deny_write::Users;
+use super::device::Device;
 use super::epoll::Epoll;
 use super::eventfd::EventFd;
 use super::locks::FileLocks;
 use super::pidfd::PidFd;
 use super::pipe::Pipe;
-use super::proc;
 use super::socket::Socket;
-use super::sysfs::Setting;
 use super::timerfd::TimerFd;
 use super::userfaultfd::Monitor;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
+use crate::task::memory::Space;
 use crate::time;
 use crate::user::copy::PATH_MAX;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::errno::{
     EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOMEM, ENOSPC, ENOTDIR, EPERM,
 };
@@ -44,36 +44,6 @@ const NODE: usize = 448;
 const ENTRY: usize = 96;
 /// What Linux's trace of maps shows instead of a path that is too long.
 const TOO_LONG: &[u8] = b"//toolong";
-
-/// A device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Device {
-    Null,
-    Zero,
-    Full,
-    Random,
-    /// Standard output. It has no input.
-    Console,
-    /// Standard error.
-    Errors,
-    /// userfaultfd.
-    Monitors,
-}
-
-impl Device {
-    /// Major and minor number, as in `st_rdev`.
-    pub(crate) fn number(self) -> u64 {
-        let (major, minor) = match self {
-            Device::Null => (1, 3),
-            Device::Zero => (1, 5),
-            Device::Full => (1, 7),
-            Device::Random => (1, 9),
-            Device::Console | Device::Errors => (5, 1),
-            Device::Monitors => (10, 126),
-        };
-        major << 8 | minor
-    }
-}
 
 /// What an inode is.
 pub(crate) enum InodeKind {
@@ -94,9 +64,74 @@ pub(crate) enum InodeKind {
     Name(Weak<Socket>),
     Process(PidFd),
     /// A setting under `/sys`.
-    Setting(&'static Setting),
+    Setting(&'static dyn Contents),
     /// An entry of `/proc`; its inode is made anew at each look.
-    Proc(proc::ProcEntry),
+    Proc(Box<dyn PseudoEntry>),
+}
+
+/// What is read and written of a file that is not memory.
+pub(crate) trait Contents: Send + Sync {
+    /// Reads bytes at a place.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes bytes at a place.
+    fn write(&self, at: u64, from: &[u8]) -> Result<usize, Errno>;
+
+    /// The space that it shows as `pagemap`.
+    fn pagemap(&self) -> Option<Arc<Space>> {
+        None
+    }
+}
+
+/// The target of a link.
+pub(crate) enum Target {
+    Path(Vec<u8>),
+    /// The inode itself (`/proc/PID/fd`).
+    Inode(Arc<Inode>),
+}
+
+/// Takes the name, the inode number and the type of an entry.
+pub(crate) type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
+
+/// What a name means of which nothing is kept: a folder, a link or a file of `/proc`.
+pub(crate) trait PseudoEntry: Send + Sync {
+    /// The type, as in `st_mode`.
+    fn file_type(&self) -> u32;
+
+    fn name(&self) -> Vec<u8>;
+
+    /// The folder that it is in.
+    fn parent(&self) -> Result<Arc<Inode>, Errno>;
+
+    /// Its entry with this name.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    fn child(&self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno>;
+
+    /// Calls `add` with the name, the inode number and the type of each entry.
+    ///
+    /// # Errors
+    /// ENOTDIR, ENOMEM; those of `add`.
+    fn list(&self, add: &mut AddEntry<'_>) -> Result<(), Errno>;
+
+    /// The target of a link, for the process `own`.
+    ///
+    /// # Errors
+    /// ENOENT: the process has ended.
+    fn target(&self, own: u32) -> Result<Target, Errno>;
+
+    /// The text of a link, for readlink.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    fn link_text(&self, own: u32) -> Result<Vec<u8>, Errno>;
+
+    /// What an open description reads: written now. None of a folder.
+    ///
+    /// # Errors
+    /// EROFS: it is not for writing. ESRCH: the process has ended. ENOMEM.
+    fn open(&self, writes: bool) -> Result<Option<Box<dyn Contents>>, Errno>;
 }
 
 /// What a name in a folder leads to.
@@ -136,7 +171,8 @@ pub(crate) struct Inode {
     /// Nanoseconds since 1970: last read, last write, last change of the inode, creation.
     pub(crate) times: [AtomicU64; 4],
     pub(crate) locks: FileLocks,
-    pub(super) users: Users,
+    /// The descriptions that write it, or minus the programs that execute it (`deny_write`).
+    pub(super) users: AtomicI32,
     /// Serializes writes, as far as they depend on the size.
     pub(crate) writing: SpinMutex<()>,
     _charge: Option<Charge>,
@@ -169,7 +205,7 @@ impl Inode {
             links: AtomicU32::new(links),
             times: [const { AtomicU64::new(0) }; 4].map(|_: AtomicU64| AtomicU64::new(now)),
             locks: FileLocks::default(),
-            users: Users::default(),
+            users: AtomicI32::new(0),
             writing: SpinMutex::new(()),
             _charge: charge,
         })
@@ -219,7 +255,7 @@ impl Inode {
     }
 
     /// The inode of an entry of `/proc`.
-    pub(super) fn proc(entry: proc::ProcEntry, number: u64, mode: u32) -> Arc<Inode> {
+    pub(super) fn proc(entry: Box<dyn PseudoEntry>, number: u64, mode: u32) -> Arc<Inode> {
         Inode::make(number, InodeKind::Proc(entry), mode, None)
     }
 

@@ -10,6 +10,7 @@
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `deny_write` | files that are executed and not written, or the reverse |
+//! | `device` | devices |
 //! | `ready` | how files tell that they are ready |
 //! | `poll` | what they are ready for |
 //! | `pipe` | pipes |
@@ -39,6 +40,7 @@
 
 mod budget;
 pub(crate) mod deny_write;
+pub(crate) mod device;
 mod dirents;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;

@@ -6,23 +6,21 @@
 
 use super::budget::Charge;
 use super::deny_write::Writer;
+use super::device::Device;
 use super::dirents::Listing;
-use super::inode::{CHANGED, Device, Inode, InodeKind, READ, WRITTEN, refused, truncate};
+use super::inode::{CHANGED, Contents, Inode, InodeKind, READ, WRITTEN, refused, truncate};
 use super::locks::LockScope;
 use super::pipe::Pipe;
-use super::proc::Content;
-use crate::channel;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::random;
 use crate::task::Space;
-use crate::text::read_text;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOSPC, ENXIO, ESPIPE,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENXIO, ESPIPE,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, Shared, Shmem};
@@ -64,7 +62,8 @@ pub(crate) struct Open {
     /// Where it was opened, for `/proc/PID/fd`.
     location: Location,
     position: SpinMutex<u64>,
-    content: Content,
+    /// Of a file of `/proc`.
+    contents: Option<Box<dyn Contents>>,
     /// The entries, as they were when the position was 0.
     listing: SpinMutex<Option<Arc<Listing>>>,
     backing: Once<Backing<Kernel>>,
@@ -90,9 +89,9 @@ impl Open {
         mode: Mode,
         flags: u32,
     ) -> Result<Arc<Open>, Errno> {
-        let content = match &node.kind {
-            _ if mode.path => Content::None,
-            InodeKind::Proc(entry) => entry.open(mode)?,
+        let contents = match &node.kind {
+            _ if mode.path => None,
+            InodeKind::Proc(entry) => entry.open(mode.write)?,
             InodeKind::Link(_) | InodeKind::Name(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
             InodeKind::Event(_)
@@ -104,7 +103,7 @@ impl Open {
             {
                 return Err(Errno(ENXIO));
             }
-            _ => Content::None,
+            _ => None,
         };
         let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
         // As in Linux, the description that memfd_create returns does not count.
@@ -127,7 +126,7 @@ impl Open {
             flags: AtomicU32::new(flags),
             location,
             position: SpinMutex::new(0),
-            content,
+            contents,
             listing: SpinMutex::new(None),
             backing: Once::new(),
             has_locks: AtomicBool::new(false),
@@ -246,7 +245,7 @@ impl Open {
 
     /// The space that it shows as `pagemap`.
     pub(crate) fn pagemap(&self) -> Option<Arc<Space>> {
-        if let Content::PageMap(space) = &self.content { space.upgrade() } else { None }
+        self.contents.as_ref()?.pagemap()
     }
 
     /// A program maps it: POSIX lets that count as a read.
@@ -269,26 +268,10 @@ impl Open {
                 }
                 Ok(count)
             }
-            InodeKind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
-            InodeKind::Huge(_)
-            | InodeKind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
-            InodeKind::Device(Device::Zero | Device::Full) => {
-                into.fill(0);
-                Ok(into.len())
-            }
-            InodeKind::Device(Device::Random) => {
-                for part in into.chunks_mut(8) {
-                    part.copy_from_slice(&random::word().to_le_bytes()[..part.len()]);
-                }
-                Ok(into.len())
-            }
-            InodeKind::Proc(entry) => {
-                // As in Linux, the text is that of the first read, not of the opening.
-                if at == 0 && self.content.is_text() {
-                    self.content.renew(entry.open(self.mode)?);
-                }
-                self.content.read(at, into)
-            }
+            InodeKind::Setting(setting) => setting.read(at, into),
+            InodeKind::Huge(_) => Ok(0),
+            InodeKind::Device(device) => device.read(into),
+            InodeKind::Proc(_) => self.contents.as_ref().ok_or(Errno(EISDIR))?.read(at, into),
             InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
@@ -323,21 +306,9 @@ impl Open {
                 let _writing = lock(&self.node.writing);
                 self.write_memory(memory, at, from)
             }
-            InodeKind::Device(Device::Full) => Err(Errno(ENOSPC)),
-            InodeKind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
-            InodeKind::Device(Device::Monitors) => Err(Errno(EINVAL)),
-            InodeKind::Device(device) => {
-                let errors = *device == Device::Errors;
-                let kind = if errors {
-                    channel::MessageKind::Errors
-                } else {
-                    channel::MessageKind::Output
-                };
-                channel::write(kind, from);
-                Ok(from.len())
-            }
-            InodeKind::Setting(setting) => setting.write(from).map(|()| from.len()),
-            InodeKind::Proc(_) => self.content.write(at, from),
+            InodeKind::Device(device) => device.write(from),
+            InodeKind::Setting(setting) => setting.write(at, from),
+            InodeKind::Proc(_) => self.contents.as_ref().ok_or(Errno(EINVAL))?.write(at, from),
             InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }

@@ -1,6 +1,7 @@
 //! What open descriptions are ready for, and those for which a poll or select waits.
 
-use super::inode::{Device, InodeKind};
+use super::device::Device;
+use super::inode::InodeKind;
 use super::open::Open;
 use super::pipe::PIPE_BUF;
 use super::ready::{CONSOLE, Changed, READABLE, WRITABLE};
@@ -19,7 +20,7 @@ impl Open {
             InodeKind::Timer(timer) => Some(&timer.changed),
             InodeKind::Epoll(epoll) => Some(&epoll.changed),
             InodeKind::Socket(socket) => Some(&socket.changed),
-            InodeKind::Process(pidfd) => Some(&pidfd.process.changed),
+            InodeKind::Process(pidfd) => Some(&pidfd.pid.changed),
             InodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
         }
@@ -46,9 +47,7 @@ impl Open {
             InodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
             InodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
             InodeKind::Socket(socket) => socket.ready(),
-            InodeKind::Process(pidfd) => {
-                flag(READABLE, pidfd.is_ready()) | flag(POLLHUP, pidfd.process().is_err())
-            }
+            InodeKind::Process(pidfd) => pidfd.ready(),
             _ => READABLE | WRITABLE,
         }
     }

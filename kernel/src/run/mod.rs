@@ -11,7 +11,7 @@ use crate::grace::quiet;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
-use crate::task::process::Exit;
+use crate::task::pid::Exit;
 use crate::{clock, export, smp, stats};
 use alloc::format;
 use alloc::string::String;
@@ -86,7 +86,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
         format!("{path} does not start ({errno:?}): {why}")
     })?;
     smp::host().on_each(Kernel.count(), |_| cpu::run());
-    let ending = lock(&process.ended).unwrap_or(Exit::Code(0));
+    let ending = lock(&process.handle.ended).unwrap_or(Exit::Code(0));
     drop(process);
     settle();
     Ok(Outcome { ending, statistics: statistics() })

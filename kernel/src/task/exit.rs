@@ -5,7 +5,8 @@
 //! in no list then. The rest follows at once: files, children, and the parent hears of the end.
 
 use super::memory::{self, Memory};
-use super::process::{self, Exit, FIRST};
+use super::pid::Exit;
+use super::process::{self, FIRST};
 use super::schedule::Next;
 use super::signal::SIGCHLD;
 use super::{Own, Process, Thread, run_queue, signal};
@@ -85,7 +86,7 @@ fn end(process: &Arc<Process>) {
     signal::end(process);
     give_up_children(process);
     tell_parent(process, how);
-    process.changed.wake(READABLE);
+    process.handle.changed.wake(READABLE);
     if process.pid == FIRST {
         // The others end with the first.
         process.reap();
@@ -102,7 +103,7 @@ fn end(process: &Arc<Process>) {
 fn tell_parent(process: &Arc<Process>, how: Exit) {
     loop {
         let Some(parent) = lock(&process.parent).upgrade() else {
-            *lock(&process.ended) = Some(how);
+            *lock(&process.handle.ended) = Some(how);
             return process.reap();
         };
         let mut children = lock(&parent.children);
@@ -112,7 +113,7 @@ fn tell_parent(process: &Arc<Process>, how: Exit) {
             Kernel.relax();
             continue;
         };
-        *lock(&process.ended) = Some(how);
+        *lock(&process.handle.ended) = Some(how);
         let forgotten = signal::child_ended(&parent, process, how).then(|| children.remove(at));
         drop(children);
         if forgotten.is_some() {
@@ -142,7 +143,7 @@ fn give_up_children(process: &Arc<Process>) {
         *lock(&child.parent) = first.as_ref().map_or_else(Weak::new, Arc::downgrade);
         match &first {
             Some(first) => lock(&first.children).push(child),
-            None if lock(&child.ended).is_some() => child.reap(),
+            None if lock(&child.handle.ended).is_some() => child.reap(),
             None => {}
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `thread` | a thread: its registers |
 //! | `state` | whether a thread runs, waits or is ready |
+//! | `pid` | what is left of a process that has ended |
 //! | `process` | a process: what its threads share; the table of all processes |
 //! | `run_queue` | the queues of ready threads |
 //! | `wait` | queues of threads that wait for an event |
@@ -21,6 +22,7 @@ pub(crate) mod credentials;
 pub(crate) mod exit;
 pub(crate) mod memory;
 pub(crate) mod oom;
+pub(crate) mod pid;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod run_queue;

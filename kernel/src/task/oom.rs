@@ -16,7 +16,8 @@
 //! process ends. One that is ending already gets room once: a call that fills memory would
 //! otherwise live on pages that are taken back from itself.
 
-use super::process::{self, Exit};
+use super::pid::Exit;
+use super::process;
 use super::signal::SIGKILL;
 use super::{Process, Space};
 use crate::cpu::area;
@@ -39,8 +40,9 @@ pub(crate) fn is_near() -> bool {
 /// Whether memory is on its way back: a process is ending. Takes back its pages, and what waits for
 /// a grace period.
 pub(crate) fn is_passing() -> bool {
-    let ends =
-        |process: &Arc<Process>| lock(&process.exiting).is_some() && lock(&process.ended).is_none();
+    let ends = |process: &Arc<Process>| {
+        lock(&process.exiting).is_some() && lock(&process.handle.ended).is_none()
+    };
     let _one = lock(&MAKES_ROOM);
     // Before the rest, which takes long: a process that ends meanwhile has given its memory back.
     let is_passing = process::next(0, ends).is_some();

@@ -2,14 +2,15 @@
 
 use super::credentials::Identity;
 use super::memory::{Memory, Space};
+use super::pid::{Exit, Pid};
 use super::program::{Name, Program, shown};
 use super::signal::state::OfProcess;
 use super::signal::timers::Timers;
 use super::thread::Thread;
 use super::usage::Usage;
 use super::wait::WaitQueue;
+use crate::errno::Errno;
 use crate::file::Files;
-use crate::file::ready::Changed;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -19,7 +20,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use linux_raw_sys::general::POLLHUP;
+use linux_raw_sys::errno::ESRCH;
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -28,28 +29,11 @@ pub(crate) const FIRST: u32 = 1;
 /// Numbers are below this, as in Linux with many CPUs.
 const NUMBERS: u32 = 1 << 22;
 
-/// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
-    /// It called exit.
-    Code(u8),
-    /// A signal ended it.
-    Signal(u8),
-}
-
-impl Exit {
-    /// The status that wait4 gives.
-    pub(crate) fn status(self) -> u32 {
-        match self {
-            Exit::Code(code) => u32::from(code) << 8,
-            Exit::Signal(number) => number.into(),
-        }
-    }
-}
-
 /// A process.
 pub(crate) struct Process {
     pub(crate) pid: u32,
+    /// The same number, with what outlives the process.
+    pub(crate) handle: Arc<Pid>,
     /// The process group and the session.
     pub(crate) group: AtomicU32,
     pub(crate) session: AtomicU32,
@@ -70,8 +54,6 @@ pub(crate) struct Process {
     pub(crate) signals: SpinMutex<OfProcess>,
     /// Set when it is ending: how.
     pub(crate) exiting: SpinMutex<Option<Exit>>,
-    /// Set when all its threads have ended.
-    pub(crate) ended: SpinMutex<Option<Exit>>,
     /// The signal that its parent gets at its end; 0 for none. A new parent, and the parent of a
     /// new program, get SIGCHLD.
     pub(crate) exit_signal: AtomicU32,
@@ -93,8 +75,6 @@ pub(crate) struct Process {
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
     pub(crate) timers: Timers,
-    /// Told of its end, for descriptors of it.
-    pub(crate) changed: Changed,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
 }
@@ -117,6 +97,15 @@ pub(crate) fn number() -> u32 {
 /// The process of this number.
 pub(crate) fn process(pid: u32) -> Option<Arc<Process>> {
     lock(&ALL).get(&pid).cloned()
+}
+
+/// The process of a descriptor.
+///
+/// # Errors
+/// ESRCH: its parent has waited for its end.
+pub(crate) fn of(pid: &Arc<Pid>) -> Result<Arc<Process>, Errno> {
+    let found = process(pid.number).filter(|process| Arc::ptr_eq(&process.handle, pid));
+    found.ok_or(Errno(ESRCH))
 }
 
 /// The thread of this number.
@@ -166,6 +155,7 @@ impl Process {
         };
         let process = Arc::new(Process {
             pid,
+            handle: Arc::new(Pid::new(pid)),
             group: of(|parent| &parent.group),
             session: of(|parent| &parent.session),
             parent: SpinMutex::default(),
@@ -180,7 +170,6 @@ impl Process {
             place: SpinMutex::default(),
             signals: SpinMutex::default(),
             exiting: SpinMutex::default(),
-            ended: SpinMutex::default(),
             exit_signal: exit_signal.into(),
             programs: AtomicU32::new(0),
             programs_of_parent: AtomicU32::new(0),
@@ -191,7 +180,6 @@ impl Process {
             program: SpinMutex::default(),
             used: Usage::default(),
             timers: Timers::default(),
-            changed: Changed::new(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
             ),
@@ -267,7 +255,7 @@ impl Process {
             lock(&parent.children).retain(|child| !Arc::ptr_eq(child, self));
         }
         lock(&ALL).remove(&self.pid);
-        self.changed.wake(POLLHUP);
+        self.handle.set_reaped();
     }
 
     /// Makes all threads end. The first cause counts.

@@ -5,7 +5,8 @@
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
 use super::memory::Space;
-use super::process::{Exit, Process};
+use super::pid::Exit;
+use super::process::Process;
 use super::program::{Loaded, Name, Program};
 use super::run_queue;
 use super::schedule::Schedule;

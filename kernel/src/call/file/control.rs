@@ -3,7 +3,8 @@
 use super::{Call, Outcome, userfaultfd};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::inode::{Device, InodeKind};
+use crate::file::device::Device;
+use crate::file::inode::InodeKind;
 use crate::file::locks::{FileLock, LockScope};
 use crate::file::open::Open;
 use alloc::sync::Arc;

@@ -1,10 +1,10 @@
 //! Files of `/proc` that tell of a process.
 
-use super::Content;
 use super::listing::Listing;
+use super::{Content, ProcEntry};
 use crate::errno::Errno;
+use crate::file::inode::Target;
 use crate::lock::lock;
-use crate::path::Target;
 use crate::task::process as processes;
 use crate::task::program::shown;
 use crate::task::usage::Used;
@@ -88,6 +88,7 @@ impl ProcessFile {
 
     /// What an open description reads, of the process or of one of its threads.
     pub(super) fn open(self, process: &Arc<Process>, only: Option<u32>) -> Result<Content, Errno> {
+        let entry = ProcEntry::Of(process.pid, only, self);
         let tid = only.unwrap_or(process.pid);
         let thread = thread(tid);
         let space = process.space();
@@ -111,7 +112,7 @@ impl ProcessFile {
                 let mut text = Vec::new();
                 text.try_reserve_exact(arguments.len()).map_err(|_| Errno(ENOMEM))?;
                 text.extend_from_slice(&arguments);
-                return Content::of(text);
+                return Content::of(entry, text);
             }
             _ => {}
         }
@@ -134,7 +135,7 @@ impl ProcessFile {
             ProcessFile::Status => status(process, (tid, &name), space, out),
             _ => Ok(()),
         })?;
-        Content::of(text)
+        Content::of(entry, text)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files of `/proc` that tell of the machine.
 
-use super::ProcEntry;
+use super::{ProcEntry, PseudoEntry};
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::task::memory::promises;

@@ -10,7 +10,7 @@ use super::action::{Effect, RESTART};
 use super::{Action, Info, SIGSEGV, bit, fault, frame, is_ending};
 use crate::lock::lock;
 use crate::println;
-use crate::task::process::Exit;
+use crate::task::pid::Exit;
 use crate::task::{Own, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};

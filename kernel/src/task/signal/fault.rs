@@ -4,7 +4,7 @@
 use super::state::Trap;
 use super::{Info, SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP, bit};
 use crate::lock::lock;
-use crate::task::process::Exit;
+use crate::task::pid::Exit;
 use crate::task::{Own, Thread};
 use alloc::sync::Arc;
 use core::arch::asm;

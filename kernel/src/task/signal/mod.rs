@@ -53,7 +53,8 @@ pub(crate) use info::{Info, SI_KERNEL, SI_TKILL, SI_USER, WholeInfo};
 pub(crate) use number::*;
 pub(crate) use stack::AltStack;
 
-use super::process::{Exit, Process};
+use super::pid::Exit;
+use super::process::Process;
 use super::thread::Thread;
 use super::timer::Expire;
 use crate::errno::Errno;
