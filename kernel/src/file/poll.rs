@@ -1,6 +1,7 @@
 //! What open descriptions are ready for, and those for which a poll or select waits.
 
 use super::device::Device;
+use super::epoll::{Epoll, Pollable};
 use super::inode::InodeKind;
 use super::open::Open;
 use super::pipe::PIPE_BUF;
@@ -10,9 +11,8 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLNVAL};
 
-impl Open {
-    /// Where a change is told of, if there can be one. Epolls watch only such files.
-    pub(crate) fn changed(&self) -> Option<&Changed> {
+impl Pollable for Open {
+    fn changed(&self) -> Option<&Changed> {
         match &self.node.kind {
             InodeKind::Pipe(pipe) => Some(&pipe.changed),
             InodeKind::Monitor(monitor) => Some(&monitor.changed),
@@ -26,8 +26,7 @@ impl Open {
         }
     }
 
-    /// What it is ready for.
-    pub(crate) fn ready(&self) -> u32 {
+    fn ready(&self) -> u32 {
         let flag = |events, is: bool| if is { events } else { 0 };
         match &self.node.kind {
             InodeKind::Pipe(pipe) => {
@@ -52,6 +51,17 @@ impl Open {
         }
     }
 
+    fn epoll(&self) -> Option<&Arc<Epoll>> {
+        if let InodeKind::Epoll(epoll) = &self.node.kind { Some(epoll) } else { None }
+    }
+
+    fn set_watched(&self) {
+        // Relaxed: the description is dropped after this call.
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Open {
     /// The description ends: no epoll watches it any more. No lock is held.
     pub(super) fn unwatch(&mut self) {
         if !*self.is_watched.get_mut() {
@@ -61,12 +71,6 @@ impl Open {
         while let Some(epoll) = changed.unwatch_one(self.owner()) {
             epoll.forget(self.owner());
         }
-    }
-
-    /// An epoll watches it from now on.
-    pub(super) fn set_watched(&self) {
-        // Relaxed: the description is dropped after this call.
-        self.is_watched.store(true, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 //! back.
 
 use crate::cpu::area;
-use crate::file::userfaultfd::{self, Then};
+use crate::file::userfaultfd;
 use crate::grace::{Grace, quiet};
 use crate::input;
 use crate::smp::tlb_grace;
@@ -217,21 +217,32 @@ fn wait_for_monitor(
     at: VirtAddr,
     access: Access,
 ) -> Option<Next> {
-    let again = || matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_)));
-    match userfaultfd::wait(thread, again) {
-        Then::GoOn => None,
-        Then::Fail => {
-            signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());
-            None
-        }
-        Then::Wait(monitor) => {
-            own.monitor = Some(monitor);
-            if signal::is_pending(thread) {
-                thread.end_wait();
-                thread.call_attention();
-                return None;
-            }
-            Some(Next::Park)
-        }
+    let fail = || {
+        signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());
+        None
+    };
+    let Some((fault, monitor)) = userfaultfd::refused() else { return fail() };
+    // If it has ended, its memory is an ordinary one.
+    let strong = monitor.upgrade()?;
+    if strong.sends_sigbus() {
+        return fail();
     }
+    thread.begin_wait();
+    if strong.add((thread.clone(), thread.tid()), &fault).is_err() {
+        thread.end_wait();
+        return fail();
+    }
+    // It may have been resolved meanwhile.
+    if !matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_))) {
+        thread.end_wait();
+        strong.forget(thread);
+        return None;
+    }
+    own.monitor = Some(monitor);
+    if signal::is_pending(thread) {
+        thread.end_wait();
+        thread.call_attention();
+        return None;
+    }
+    Some(Next::Park)
 }

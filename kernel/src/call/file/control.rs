@@ -4,6 +4,7 @@ use super::{Call, Outcome, userfaultfd};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
 use crate::file::device::Device;
+use crate::file::epoll::Pollable;
 use crate::file::inode::InodeKind;
 use crate::file::locks::{FileLock, LockScope};
 use crate::file::open::Open;

@@ -8,6 +8,7 @@ use crate::call::{Stop, fail, timespec};
 use crate::clock;
 use crate::errno::Errno;
 use crate::file::DESCRIPTORS;
+use crate::file::epoll::Pollable;
 use crate::file::poll::{PolledFile, look};
 use crate::task::signal;
 use alloc::vec::Vec;
