@@ -5,7 +5,9 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
+use super::deny_write::{Users, Writer};
 use super::device::Device;
+use super::dirents::AddEntry;
 use super::epoll::Epoll;
 use super::eventfd::EventFd;
 use super::locks::FileLocks;
@@ -26,7 +28,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::errno::{
     EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOMEM, ENOSPC, ENOTDIR, EPERM,
 };
@@ -89,9 +91,6 @@ pub(crate) enum Target {
     /// The inode itself (`/proc/PID/fd`).
     Inode(Arc<Inode>),
 }
-
-/// Takes the name, the inode number and the type of an entry.
-pub(crate) type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
 
 /// What a name means of which nothing is kept: a folder, a link or a file of `/proc`.
 pub(crate) trait PseudoEntry: Send + Sync {
@@ -171,8 +170,8 @@ pub(crate) struct Inode {
     /// Nanoseconds since 1970: last read, last write, last change of the inode, creation.
     pub(crate) times: [AtomicU64; 4],
     pub(crate) locks: FileLocks,
-    /// The descriptions that write it, or minus the programs that execute it (`deny_write`).
-    pub(super) users: AtomicI32,
+    /// Of a regular file.
+    pub(super) users: Option<Arc<Users>>,
     /// Serializes writes, as far as they depend on the size.
     pub(crate) writing: SpinMutex<()>,
     _charge: Option<Charge>,
@@ -195,6 +194,7 @@ fn number() -> u64 {
 impl Inode {
     fn make(number: u64, kind: InodeKind, mode: u32, charge: Option<Charge>) -> Arc<Inode> {
         let now = time::real_time();
+        let users = matches!(kind, InodeKind::File(_)).then(Arc::default);
         let links = if matches!(kind, InodeKind::Folder(_)) { 2 } else { 1 };
         Arc::new(Inode {
             number,
@@ -205,7 +205,7 @@ impl Inode {
             links: AtomicU32::new(links),
             times: [const { AtomicU64::new(0) }; 4].map(|_: AtomicU64| AtomicU64::new(now)),
             locks: FileLocks::default(),
-            users: AtomicI32::new(0),
+            users,
             writing: SpinMutex::new(()),
             _charge: charge,
         })
@@ -299,6 +299,14 @@ impl Inode {
         which.iter().for_each(|one| self.times[*one].store(now, Ordering::Relaxed));
     }
 
+    /// A user that writes, if it is a regular file: others are not counted.
+    ///
+    /// # Errors
+    /// ETXTBSY: a program executes it.
+    pub(crate) fn writer(&self) -> Result<Option<Writer>, Errno> {
+        self.users.as_ref().map(Writer::new).transpose()
+    }
+
     /// The type, as in directory entries.
     pub(crate) fn entry_type(&self) -> u8 {
         (self.mode() >> 12 & 15) as u8
@@ -341,6 +349,33 @@ impl Inode {
                 Ok(lock(folder).entries.get(name).map(|entry| Arc::clone(&entry.node)))
             }
             InodeKind::Proc(entry) => entry.child(name),
+            _ => Err(Errno(ENOTDIR)),
+        }
+    }
+
+    /// Calls `add` with the name, the number and the type of each entry of a folder.
+    ///
+    /// # Errors
+    /// ENOTDIR; ENOENT: it was removed. Those of `add`.
+    pub(super) fn list(self: &Arc<Self>, add: &mut AddEntry<'_>) -> Result<(), Errno> {
+        const FOLDER: u8 = 4;
+        let parent = self.parent().map_err(|error| match error {
+            Errno(ENOTDIR) => error,
+            _ => Errno(ENOENT),
+        })?;
+        add(b".", self.number, FOLDER)?;
+        add(b"..", parent.number, FOLDER)?;
+        match &self.kind {
+            InodeKind::Folder(folder) => {
+                // The budget bounds the entries of all folders, so this lock is held for a bounded
+                // time.
+                let folder = lock(folder);
+                let mut entries = folder.entries.iter();
+                entries.try_for_each(|(name, FolderEntry { node, .. })| {
+                    add(name, node.number, node.entry_type())
+                })
+            }
+            InodeKind::Proc(entry) => entry.list(add),
             _ => Err(Errno(ENOTDIR)),
         }
     }

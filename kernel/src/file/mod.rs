@@ -276,11 +276,11 @@ pub(crate) fn program(path: &[u8], place: &Place, pid: u32) -> Result<Executable
     let start = Start { folder: place.folder(), pid };
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
-    match &node.kind {
-        InodeKind::File(memory) if node.mode() & 0o111 != 0 => {
+    match (&node.kind, &node.users) {
+        (InodeKind::File(memory), Some(users)) if node.mode() & 0o111 != 0 => {
             let path = found.parent.path(Some(&found.name)).unwrap_or_default();
             let memory = memory.clone();
-            Ok(Executable { memory, path, image: Image::new(node)? })
+            Ok(Executable { memory, path, image: Image::new(users)? })
         }
         _ => Err(Errno(EACCES)),
     }

@@ -108,7 +108,7 @@ impl Open {
         let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
         // As in Linux, the description that memfd_create returns does not count.
         let counts = mode.write && location.is_some();
-        let writer = if counts { Writer::new(&node)? } else { None };
+        let writer = if counts { node.writer()? } else { None };
         let mut other_before = None;
         if let (InodeKind::Pipe(pipe), false) = (&node.kind, mode.path) {
             // One with a name that has no reader.
@@ -383,7 +383,7 @@ impl Open {
         match known {
             Some(known) if position > 0 => Ok((known, position)),
             _ => {
-                let listing = Arc::new(Listing::of(&self.node)?);
+                let listing = Arc::new(Listing::new(|add| self.node.list(add))?);
                 let old = lock(&self.listing).replace(Arc::clone(&listing));
                 drop(old);
                 self.node.touch(&[READ]);

@@ -12,7 +12,8 @@ mod system;
 pub(crate) use system::RELEASE;
 
 use super::budget::Charge;
-use super::inode::{AddEntry, Contents, Inode, PseudoEntry, Target};
+use super::dirents::AddEntry;
+use super::inode::{Contents, Inode, PseudoEntry, Target};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::process as processes;
