@@ -11,7 +11,7 @@
 //! | `arch` | what depends on the architecture: boot, interrupts, faults, TLBs, time |
 //! | `memory`, `heap` | the division of memory |
 //! | `layout`, `space` | the kernel's address space, and its tables |
-//! | `cpu` | the area of a CPU |
+//! | `cpu` | the area of a CPU, which CPUs there are |
 //! | `smp` | the start of the CPUs, and the programs that they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | the commands: `test`, `bench`, `run` |
@@ -64,6 +64,7 @@ mod layout;
 mod machine;
 mod memory;
 mod mutant;
+mod progress;
 mod smp;
 mod space;
 mod test;

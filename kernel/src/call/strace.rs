@@ -7,7 +7,7 @@
 //!
 //! Cost: one load for each call if there are no lines. Otherwise a line is one exit of the machine.
 
-use super::{Call, Outcome, Stop, missing, table};
+use super::{Call, Outcome, Stop, table};
 use crate::channel::{self, MessageKind};
 use crate::clock;
 use crate::errno::Errno;
@@ -118,11 +118,6 @@ pub(super) fn end(thread: &Thread, begun: Begun, outcome: &Outcome) {
     }
 }
 
-/// The name of a call, also of one that is not there.
-fn name_of_call(number: usize) -> Option<&'static str> {
-    super::name(number).or_else(|| missing::missing(number))
-}
-
 fn name_of(thread: &Thread) -> String {
     let name = *lock(thread.name());
     shown(&name)
@@ -133,7 +128,7 @@ fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome)
     let (seconds, micros) = (at / 1_000_000_000, at / 1000 % 1_000_000);
     let (cpu, tid) = (Kernel.current().index(), thread.tid());
     write!(out, "{seconds}.{micros:06} cpu{cpu} {tid} {} ", name_of(thread))?;
-    match name_of_call(*number) {
+    match table::name(*number) {
         Some(name) => out.write_str(name)?,
         None => write!(out, "call {number}")?,
     }
@@ -162,7 +157,7 @@ fn write_json(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome)
     let (cpu, pid, tid) = (Kernel.current().index(), thread.process.pid, thread.tid());
     write!(out, "{{\"ns\": {at}, \"cpu\": {cpu}, \"pid\": {pid}, \"tid\": {tid}, \"name\": \"")?;
     write_text(out, name_of(thread).as_bytes(), true, false)?;
-    let call = name_of_call(*number).unwrap_or_default();
+    let call = table::name(*number).unwrap_or_default();
     let arguments = core::str::from_utf8(&arguments.0).map_err(|_| fmt::Error)?;
     write!(out, "\", \"number\": {number}, \"call\": \"{call}\", \"args\": [{arguments}]")?;
     match outcome {

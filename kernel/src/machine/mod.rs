@@ -14,7 +14,6 @@ mod translated;
 
 use crate::arch::{self, irqchip};
 use crate::cpu::area;
-use crate::smp;
 use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 
 pub(crate) use memory::start as start_memory;
@@ -39,7 +38,7 @@ unsafe impl Cpus for Kernel {
     }
 
     fn online(&self) -> CpuSet {
-        smp::online()
+        area::online()
     }
 
     fn hurry(&self, cpus: &CpuSet) {

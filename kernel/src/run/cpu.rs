@@ -1,17 +1,18 @@
 //! The loop of a CPU: chooses a thread, runs its program, and acts on the reason for which it came
 //! back.
 
+use crate::call::dispatch;
 use crate::cpu::area;
 use crate::file::userfaultfd;
 use crate::grace::{Grace, quiet};
 use crate::input;
 use crate::smp::tlb_grace;
 use crate::space::tables;
+use crate::stats;
 use crate::task::schedule::Next;
 use crate::task::{Own, Space, Thread, exit, process, run_queue, signal, timer};
 use crate::trap::{self, Registers};
 use crate::user::{self, enter};
-use crate::{call, stats};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::VirtAddr;
@@ -144,7 +145,7 @@ fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     if own.resume.again {
         // The call that has waited is made again.
         own.registers.rip += 2;
-        let next = call::make(thread, own);
+        let next = dispatch::make(thread, own);
         if !own.resume.again && signal::is_pending(thread) {
             // It did not wait any more when the signal came.
             thread.call_attention();
@@ -174,7 +175,7 @@ fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     // SAFETY: matches `irq_enter` above.
     unsafe { area::irq_leave() };
     match vector {
-        enter::CALL => call::make(thread, own),
+        enter::CALL => dispatch::make(thread, own),
         ..32 => fault(thread, own, address),
         // The loop of the turn looks at the ticks.
         _ => None,

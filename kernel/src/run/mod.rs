@@ -4,7 +4,7 @@
 mod cpu;
 
 use crate::archive::Archive;
-use crate::call;
+use crate::call::{process, table};
 use crate::cpu::area;
 use crate::file::{self, Files};
 use crate::grace::quiet;
@@ -70,8 +70,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
     }
     let path = path.clone();
     let files = Files::standard();
-    let process =
-        files.and_then(|files| call::process::first(&path, argv, &words(&archive.env), files));
+    let process = files.and_then(|files| process::first(&path, argv, &words(&archive.env), files));
     let process = process.map_err(|errno| {
         let path = String::from_utf8_lossy(&path).into_owned();
         let why = match errno.0 {
@@ -120,7 +119,7 @@ fn statistics() -> String {
     let mut text = String::from("\"calls\":{");
     let mut comma = "";
     for (number, count) in stats::calls() {
-        let _ = match call::name(number) {
+        let _ = match table::name(number) {
             Some(name) => write!(text, "{comma}\"{name}\":{count}"),
             None => write!(text, "{comma}\"call {number}\":{count}"),
         };

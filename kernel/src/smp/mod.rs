@@ -12,9 +12,9 @@ mod stack;
 mod start;
 mod tick;
 
-pub(crate) use run::{Job, host};
+pub(crate) use run::{everywhere, host};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use stack::STACK;
 pub(crate) use stack::{stack_guard_of, stack_of};
-pub(crate) use start::{online, start_others, take_part};
+pub(crate) use start::{start_others, take_part};
 pub(crate) use tick::{is_ticking, set_tick, tick, tlb_grace, tlb_grace_if_any};
