@@ -13,7 +13,6 @@ use super::eventfd::EventFd;
 use super::locks::FileLocks;
 use super::pidfd::PidFd;
 use super::pipe::Pipe;
-use super::socket::Socket;
 use super::timerfd::TimerFd;
 use super::userfaultfd::Monitor;
 use crate::errno::Errno;
@@ -61,9 +60,8 @@ pub(crate) enum InodeKind {
     Event(Arc<EventFd>),
     Timer(Arc<TimerFd>),
     Epoll(Arc<Epoll>),
-    Socket(Arc<Socket>),
-    /// The name of a socket.
-    Name(Weak<Socket>),
+    /// A socket, which its description has, or the name of one.
+    Socket,
     Process(PidFd),
     /// A setting under `/sys`.
     Setting(&'static dyn Contents),
@@ -272,7 +270,7 @@ impl Inode {
             | InodeKind::Timer(_)
             | InodeKind::Epoll(_)
             | InodeKind::Process(_) => 0,
-            InodeKind::Socket(_) | InodeKind::Name(_) => S_IFSOCK,
+            InodeKind::Socket => S_IFSOCK,
             InodeKind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.

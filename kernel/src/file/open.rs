@@ -11,6 +11,7 @@ use super::dirents::Listing;
 use super::inode::{CHANGED, Contents, Inode, InodeKind, READ, WRITTEN, refused, truncate};
 use super::locks::LockScope;
 use super::pipe::Pipe;
+use super::socket::Socket;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
@@ -62,6 +63,8 @@ pub(crate) struct Open {
     /// Where it was opened, for `/proc/PID/fd`.
     location: Location,
     position: SpinMutex<u64>,
+    /// The socket that it is of: all others have their data in the inode.
+    socket: Option<Arc<Socket>>,
     /// Of a file of `/proc`.
     contents: Option<Box<dyn Contents>>,
     /// The entries, as they were when the position was 0.
@@ -89,15 +92,26 @@ impl Open {
         mode: Mode,
         flags: u32,
     ) -> Result<Arc<Open>, Errno> {
+        Open::with(node, location, mode, flags, None)
+    }
+
+    /// As [`new`](Self::new), with the socket if it is one.
+    pub(super) fn with(
+        node: Arc<Inode>,
+        location: Location,
+        mode: Mode,
+        flags: u32,
+        socket: Option<Arc<Socket>>,
+    ) -> Result<Arc<Open>, Errno> {
         let contents = match &node.kind {
             _ if mode.path => None,
             InodeKind::Proc(entry) => entry.open(mode.write)?,
-            InodeKind::Link(_) | InodeKind::Name(_) => return Err(Errno(ENXIO)),
+            InodeKind::Link(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
             InodeKind::Event(_)
             | InodeKind::Timer(_)
             | InodeKind::Epoll(_)
-            | InodeKind::Socket(_)
+            | InodeKind::Socket
             | InodeKind::Process(_)
                 if location.is_some() =>
             {
@@ -126,6 +140,7 @@ impl Open {
             flags: AtomicU32::new(flags),
             location,
             position: SpinMutex::new(0),
+            socket,
             contents,
             listing: SpinMutex::new(None),
             backing: Once::new(),
@@ -165,6 +180,11 @@ impl Open {
         if let InodeKind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
     }
 
+    /// The socket, if it is one.
+    pub(crate) fn socket(&self) -> Option<&Arc<Socket>> {
+        self.socket.as_ref()
+    }
+
     /// The memory of a regular file.
     pub(crate) fn memory(&self) -> Option<&Shared<Shmem<Kernel>>> {
         if let InodeKind::File(memory) = &self.node.kind { Some(memory) } else { None }
@@ -179,7 +199,7 @@ impl Open {
                 | InodeKind::Event(_)
                 | InodeKind::Timer(_)
                 | InodeKind::Epoll(_)
-                | InodeKind::Socket(_)
+                | InodeKind::Socket
                 | InodeKind::Process(_)
                 | InodeKind::Device(Device::Console | Device::Errors)
                 | InodeKind::Link(_)
@@ -215,7 +235,7 @@ impl Open {
             (None, InodeKind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
             (None, InodeKind::Event(_)) => b"anon_inode:[eventfd]".into(),
             (None, InodeKind::Timer(_)) => b"anon_inode:[timerfd]".into(),
-            (None, InodeKind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
+            (None, InodeKind::Socket) => alloc::format!("socket:[{}]", self.node.number).into(),
             (None, InodeKind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
             (None, InodeKind::Process(_)) => b"anon_inode:[pidfd]".into(),
             (None, InodeKind::File(memory)) => {
@@ -433,7 +453,7 @@ impl Drop for Open {
         if let (InodeKind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
             epoll.close();
         }
-        if let (InodeKind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
+        if let Some(socket) = &self.socket {
             socket.close();
         }
         if let (InodeKind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {

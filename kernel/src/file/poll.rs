@@ -6,6 +6,7 @@ use super::inode::InodeKind;
 use super::open::Open;
 use super::pipe::PIPE_BUF;
 use super::ready::{CONSOLE, Changed, READABLE, WRITABLE};
+use super::socket::Socket;
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ impl Pollable for Open {
             InodeKind::Event(event) => Some(&event.changed),
             InodeKind::Timer(timer) => Some(&timer.changed),
             InodeKind::Epoll(epoll) => Some(&epoll.changed),
-            InodeKind::Socket(socket) => Some(&socket.changed),
+            InodeKind::Socket => self.socket().map(|socket| &socket.changed),
             InodeKind::Process(pidfd) => Some(&pidfd.pid.changed),
             InodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
@@ -45,7 +46,7 @@ impl Pollable for Open {
             InodeKind::Event(event) => event.ready(),
             InodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
             InodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
-            InodeKind::Socket(socket) => socket.ready(),
+            InodeKind::Socket => self.socket().map_or(0, Socket::ready),
             InodeKind::Process(pidfd) => pidfd.ready(),
             _ => READABLE | WRITABLE,
         }

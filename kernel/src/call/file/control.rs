@@ -272,7 +272,9 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
         FIONREAD => {
             let bytes = match &open.node.kind {
                 InodeKind::Pipe(pipe) => pipe.ready().bytes as u64,
-                InodeKind::Socket(socket) => socket.readable()? as u64,
+                InodeKind::Socket => {
+                    open.socket().map_or(Ok(0), |socket| socket.readable())? as u64
+                }
                 InodeKind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
                 InodeKind::Device(Device::Console | Device::Errors) => 0,
                 _ => return fail(ENOTTY),
