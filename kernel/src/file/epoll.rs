@@ -2,8 +2,8 @@
 //!
 //! An item watches an open description by its [`Changed`]. A change puts the item at the end of the
 //! list, once, and wakes the threads that wait. A wait takes items from the front, and asks each
-//! file what it is [ready](Pollable::ready) for. A level-triggered item that is ready goes back to the
-//! end. So the cost of a wait is that of the items in the list, not of all.
+//! file what it is [ready](Pollable::ready) for. A level-triggered item that is ready goes back to
+//! the end. So the cost of a wait is that of the items in the list, not of all.
 //!
 //! # Why no wake-up is lost
 //! A file changes its state before it tells of it. A wait takes an item out of the list before it

@@ -1,9 +1,9 @@
 //! How files tell that they are ready: for poll, select and epoll.
 //!
-//! [`Open::ready`](super::open::Open::ready) says what a file is ready for now. Its [`Changed`] is where threads wait for a
-//! change, and where epolls watch it. A file changes its state first, and calls [`Changed::wake`]
-//! afterwards, with no lock held. A waiter registers first, and looks at `ready` afterwards. So it
-//! sees the change, or is woken.
+//! [`Pollable::ready`](super::epoll::Pollable::ready) says what a file is ready for now. Its
+//! [`Changed`] is where threads wait for a change, and where epolls watch it. A file changes its
+//! state first, and calls [`Changed::wake`] afterwards, with no lock held. A waiter registers
+//! first, and looks at `ready` afterwards. So it sees the change, or is woken.
 //!
 //! A change has a number, with which it is passed on over nested epolls: each passes it on once.
 

@@ -6,9 +6,9 @@
 //! wait: a call with such memory fails with EFAULT.
 //!
 //! # Why each thread is woken
-//! A thread is in the list before it looks once more (`run/cpu.rs`) whether the fault is still to be resolved. So
-//! a monitor that resolves it either finds the thread in the list, or before that look. Closing the
-//! last descriptor unregisters the memory, and then wakes all.
+//! A thread is in the list before it looks once more (`run/cpu.rs`) whether the fault is still to
+//! be resolved. So a monitor that resolves it either finds the thread in the list, or before that
+//! look. Closing the last descriptor unregisters the memory, and then wakes all.
 
 use super::budget::Charge;
 use super::ready::Changed;
@@ -439,7 +439,8 @@ impl UserFaultHandler for Monitors {
         Some(number)
     }
 
-    /// The call cannot wait here: [`Events::take`](super::userfault_events::Events::take) lets it wait later.
+    /// The call cannot wait here: [`Events::take`](super::userfault_events::Events::take) lets it
+    /// wait later.
     fn deliver(&self, events: Vec<UserFaultEvent>) {
         lock(found()).events = events;
     }

@@ -1,6 +1,6 @@
 //! What is called at a time: threads that wait, and timers of processes and files. Each CPU has a
-//! list. It looks in its loop, and so after each tick: a timer is late by a tick at most, unless the
-//! kernel works for long.
+//! list. It looks in its loop, and so after each tick: a timer is late by a tick at most, unless
+//! the kernel works for long.
 
 use crate::clock;
 use crate::lock::lock;

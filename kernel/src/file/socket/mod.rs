@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `message` | what lies in a socket's inbox; files in flight |
 //! | `transfer` | messages go into inboxes and out of them |
-//! | `names` | addresses |
+//! | `names` | sockets get names, and are found by them |
 //!
 //! A message lies in the inbox of the socket that receives it. Connected sockets know each other
 //! by weak references, so they keep no cycle alive. The description of a socket closes it
@@ -13,8 +13,8 @@
 //!
 //! # Locks
 //! `LINKS` (one for all changes of links: listen, connect, accept, close); then the state of one
-//! socket, and never of two. `NAMED` is held with no other. Nothing that may close a file is dropped with one of them held. A
-//! socket tells of a change ([`Changed`]) with none held.
+//! socket, and never of two. `NAMED` is held with no other. Nothing that may close a file is
+//! dropped with one of them held. A socket tells of a change ([`Changed`]) with none held.
 
 pub(crate) mod message;
 mod names;
