@@ -127,6 +127,7 @@ use crate::memory::Memory;
 use ::machine::FrameRange;
 use alloc::string::String;
 use alloc::vec::Vec;
+use paging::Cache;
 use spin::Once;
 
 /// The bytes of the command line that are kept.
@@ -202,7 +203,10 @@ unsafe extern "C" fn start(info: u32) -> ! {
 
 /// Starts interrupts, time and the other CPUs, and runs the command.
 extern "C" fn with_all_cpus() -> ! {
-    irqchip::start_all();
+    irqchip::start_all(|registers| {
+        let at = space::vmap().ioremap(registers, Cache::Uncached);
+        at.unwrap_or_else(|error| panic!("no addresses for the interrupt controller: {error}"))
+    });
     // SAFETY: called once on this CPU, with interrupts off.
     unsafe { irqchip::start() };
     clock::start();

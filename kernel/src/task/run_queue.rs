@@ -16,7 +16,7 @@ use crate::apic;
 use crate::clock;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::trap::entry::WAKE;
+use crate::trap::vector::WAKE;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -16,8 +16,9 @@ pub(crate) fn devices() -> impl Iterator<Item = PhysRange> {
     core::iter::empty()
 }
 
-/// An address of which the kernel's tables must have no translation: there other CPUs start.
-pub(crate) const UNMAPPED: u64 = super::boot::entry::TRAMPOLINE;
+/// An address of which the kernel's tables must have no translation: there other CPUs start, at a
+/// copy of the trampoline. A SIPI has its page number.
+pub(crate) const UNMAPPED: u64 = 0x8000;
 
 /// A function that returns at once, as machine code.
 pub(crate) const RETURN: [u8; 1] = [0xc3];

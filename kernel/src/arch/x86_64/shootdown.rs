@@ -4,7 +4,7 @@ use super::tlb;
 use crate::apic;
 use crate::cpu::area::{self, bump};
 use crate::machine::Kernel;
-use crate::trap::entry::FLUSH;
+use crate::trap::vector::FLUSH;
 use machine::{CpuSet, Cpus, CrossCall, Flush, Irqs};
 use spin::Once;
 
