@@ -12,6 +12,7 @@ use crate::task::pid::Exit;
 use crate::task::process;
 use crate::task::program::{Loaded, Program};
 use crate::task::thread::Forked;
+use crate::task::wait::Sleeper;
 use crate::task::{Own, Process, Space, Thread, exit, oom, signal};
 use crate::time::SECOND;
 use alloc::sync::Arc;
@@ -184,7 +185,7 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     if has(VFORK) {
         *lock(&thread.vfork) = Some(Arc::clone(call.thread));
     }
-    thread.wake();
+    Arc::clone(&thread).wake();
     if has(VFORK) {
         call.own.resume.child = Some(Arc::clone(&thread));
         return wait_for_vfork(call, &thread);
@@ -248,6 +249,7 @@ fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<A
     let exit_signal = if as_sibling { inherited } else { new.exit_signal };
     let child =
         Process::new(Some(of), as_sibling, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
+    // A setting may have changed since the memory was made.
     child.space().iter().for_each(sysfs::apply);
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();

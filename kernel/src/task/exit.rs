@@ -9,6 +9,7 @@ use super::pid::Exit;
 use super::process::{self, FIRST};
 use super::schedule::Next;
 use super::signal::SIGCHLD;
+use super::wait::Sleeper;
 use super::{Own, Process, Thread, run_queue, signal};
 use crate::file::ready::READABLE;
 use crate::futex;

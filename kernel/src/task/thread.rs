@@ -370,13 +370,6 @@ impl Thread {
         fence(Ordering::SeqCst);
     }
 
-    /// Ends its waiting, if it waits. Call it after the event.
-    pub(crate) fn wake(self: &Arc<Self>) {
-        if self.state.wake() {
-            run_queue::add(Arc::clone(self));
-        }
-    }
-
     /// Makes the thread look for signals, and for its end, before it goes on.
     pub(crate) fn call_attention(self: &Arc<Self>) {
         if self.state.call_attention() {
@@ -427,6 +420,6 @@ impl Sleeper for Thread {
 
 impl Expire for Thread {
     fn expire(self: Arc<Self>) {
-        Sleeper::wake(self);
+        self.wake();
     }
 }

@@ -11,7 +11,6 @@ use crate::file::open::Mode;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ptr;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EPERM};
 use linux_raw_sys::general::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP,
@@ -51,14 +50,12 @@ pub(in crate::call) fn epoll_ctl(call: &mut Call<'_>) -> Outcome {
     let [mask, low, high] = words;
     let wanted = Wanted { mask, data: u64::from(high) << 32 | u64::from(low) };
     let of = call.open(epoll)?;
-    let open: Arc<dyn Pollable> = call.open(fd)?;
+    let open = call.open(fd)?;
     if open.changed().is_none() {
         return fail(EPERM);
     }
-    let epoll = of
-        .epoll()
-        .filter(|_| !ptr::addr_eq(Arc::as_ptr(&of), Arc::as_ptr(&open)))
-        .ok_or(Errno(EINVAL))?;
+    let epoll = of.epoll().filter(|_| !Arc::ptr_eq(&of, &open)).ok_or(Errno(EINVAL))?;
+    let open: Arc<dyn Pollable> = open;
     let exclusive = mask & EPOLLEXCLUSIVE != 0;
     let fd = fd as u32;
     match operation {
