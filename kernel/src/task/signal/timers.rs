@@ -170,7 +170,7 @@ impl PosixTimer {
 
     fn start(&self, state: &mut State, due: u64) {
         state.due = Some(due);
-        if !self.target.is_none() {
+        if self.target.is_some() {
             let this: Weak<dyn Expire> = self.this.clone();
             state.timer = Some(timer::call_at(due, this));
         }
