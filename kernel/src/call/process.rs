@@ -474,6 +474,7 @@ pub(crate) fn first(
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process =
         Process::new(None, false, 0, Memory::new(loaded.space), files).ok_or(Errno(EACCES))?;
+    // As in `new_process`.
     process.space().iter().for_each(sysfs::apply);
     start(&mut own, loaded.entry, loaded.stack);
     *lock(&process.program) = program;

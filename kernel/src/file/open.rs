@@ -63,7 +63,7 @@ pub(crate) struct Open {
     /// Where it was opened, for `/proc/PID/fd`.
     location: Location,
     position: SpinMutex<u64>,
-    /// The socket that it is of: all others have their data in the inode.
+    /// The socket, of the description of one. Its inode does not lead to it.
     socket: Option<Arc<Socket>>,
     /// Of a file of `/proc`.
     contents: Option<Box<dyn Contents>>,

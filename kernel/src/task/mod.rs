@@ -2,21 +2,24 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `thread` | a thread: its registers |
-//! | `state` | whether a thread runs, waits or is ready |
-//! | `pid` | what is left of a process that has ended |
-//! | `process` | a process: what its threads share; the table of all processes |
-//! | `run_queue` | the queues of ready threads |
-//! | `wait` | queues of threads that wait for an event |
-//! | `timer` | threads that wait for a time |
-//! | `usage` | the time and the faults of threads |
-//! | `schedule` | how long a thread runs while others wait |
-//! | `credentials` | the users and groups of a process |
 //! | `exit` | the end of threads and processes |
-//! | `memory` | the memory of a process |
-//! | `program` | what is known of a program |
 //! | `oom` | memory that runs out |
 //! | `signal` | signals |
+//! | `process` | a process: what its threads share; the table of all processes |
+//! | `thread` | a thread: its registers |
+//! | `run_queue` | the queues of ready threads |
+//! | `program` | what is known of a program |
+//! | `credentials` | the users and groups of a process |
+//! | `pid` | what is left of a process that has ended |
+//! | `state` | whether a thread runs, waits or is ready |
+//! | `schedule` | how long a thread runs while others wait |
+//! | `usage` | the time and the faults of threads |
+//! | `memory` | the memory of a process |
+//! | `wait` | queues of threads that wait for an event |
+//! | `timer` | what is called at a time |
+//!
+//! Each uses those below it; `process`, `thread` and `run_queue` also use each other, and the
+//! states of `signal` are below `process`. Files come between `program` and `memory`.
 
 pub(crate) mod credentials;
 pub(crate) mod exit;
