@@ -5,7 +5,8 @@
 //! bounded by that many targets.
 
 use crate::errno::Errno;
-use crate::file::inode::{Inode, InodeKind, Target};
+use crate::file::inode::{Inode, InodeKind};
+use crate::file::pseudo::Target;
 use crate::file::tree;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -22,6 +22,7 @@
 //! | `locks` | advisory locks |
 //! | `userfaultfd` | userfaultfd |
 //! | `userfault_events` | its events: forks, moves and unmappings of which a monitor reads |
+//! | `pseudo` | files that are made when a program looks |
 //! | `proc` | `/proc` |
 //! | `sysfs` | the settings of huge pages under `/sys` |
 //! | `initial_tree` | the tree at the start: `/dev`, `/sys`, the archive |
@@ -52,6 +53,7 @@ pub(crate) mod pidfd;
 pub(crate) mod pipe;
 pub(crate) mod poll;
 pub(crate) mod proc;
+pub(crate) mod pseudo;
 pub(crate) mod ready;
 pub(crate) mod socket;
 pub(crate) mod sysfs;

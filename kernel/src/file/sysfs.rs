@@ -5,7 +5,7 @@
 //! settings of this moment. Each space gets them when it is made, and once more when its process
 //! can be found. So a write either finds the process, or comes before its second time.
 
-use super::inode::Contents;
+use super::pseudo::Contents;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::{Space, process as processes};

@@ -13,7 +13,8 @@ pub(crate) use system::RELEASE;
 
 use super::budget::Charge;
 use super::dirents::AddEntry;
-use super::inode::{Contents, Inode, PseudoEntry, Target};
+use super::inode::Inode;
+use super::pseudo::{Contents, PseudoEntry, Target};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::process as processes;

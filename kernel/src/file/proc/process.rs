@@ -3,7 +3,7 @@
 use super::listing::Listing;
 use super::{Content, ProcEntry};
 use crate::errno::Errno;
-use crate::file::inode::Target;
+use crate::file::pseudo::Target;
 use crate::lock::lock;
 use crate::task::process as processes;
 use crate::task::program::shown;
