@@ -3,7 +3,7 @@
 mod entry;
 mod idt;
 pub(crate) mod probe;
-mod registers;
+pub(crate) mod registers;
 pub(crate) mod vector;
 
 pub(crate) use registers::Registers;
