@@ -32,7 +32,8 @@
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 //!
 //! Each uses those below it. A file knows a thread as what waits for it (`task::wait`), and the
-//! files that show tasks implement traits of `file::pseudo`. So files are below tasks, except those.
+//! files that show tasks implement traits of `file::pseudo`. So files are below tasks, except
+//! those.
 //!
 //! ```text
 //!   command ------- run                            test, bench

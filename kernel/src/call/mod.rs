@@ -1,8 +1,8 @@
 //! System calls.
 //!
 //! A call gets a [`Call`]: the thread, what this CPU alone uses of it, and the arguments. It trusts
-//! none of these. It returns a number, or a [`Stop`]. `dispatch` makes a call, `table` has the calls
-//! by number, and each other file has those of a kind.
+//! none of these. It returns a number, or a [`Stop`]. `dispatch` makes a call, `table` has the
+//! calls by number, and each other file has those of a kind.
 //!
 //! # Waiting
 //! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].
