@@ -5,7 +5,7 @@ use crate::channel;
 use crate::console::print_in_panic;
 use crate::cpu::area;
 use crate::exit::{Exit, exit};
-use crate::{clock, irqchip, section, smp};
+use crate::{clock, irqchip, section};
 use core::fmt::Display;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ fn end(what: core::fmt::Arguments<'_>) -> ! {
 
 /// Stops all other CPUs that have started, and waits until they have stopped: one may be printing.
 fn stop_others() {
-    let mut others = smp::online();
+    let mut others = area::online();
     others.remove(area::cpu());
     if !irqchip::stop(&others) {
         return;

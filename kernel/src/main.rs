@@ -11,36 +11,46 @@
 //! | `arch` | what depends on the architecture: boot, interrupts, faults, TLBs, time |
 //! | `memory`, `heap` | the division of memory |
 //! | `layout`, `space` | the kernel's address space, and its tables |
-//! | `cpu` | the area of a CPU |
+//! | `cpu` | the area of a CPU, its job, and which CPUs have started |
 //! | `smp` | the start of the CPUs, and the programs that they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | the commands: `test`, `bench`, `run` |
 //! | `archive`, `cpio` | the files that the loader brings, and their format |
-//! | `run`, `stats` | runs a program of the archive; what programs did |
+//! | `run`, `stats` | runs a program of the archive, and the loop of a CPU; what programs did |
 //! | `task` | processes and threads, the queues of ready threads, timers, signals |
 //! | `load` | ELF files, and the stack of a new program |
 //! | `call` | system calls |
 //! | `errno`, `lock` | error numbers, and locks, of these parts |
+//! | `text`, `time` | texts for programs; the time of day |
 //! | `futex` | threads that wait for a word of their memory |
 //! | `file`, `path` | files in memory |
 //! | `export` | files for the host, when the last program has ended |
 //! | `random` | random numbers |
 //! | `fair_lock` | the lock of the experiments' baselines |
 //! | `channel`, `input` | a device to and from the host: output of programs; standard input |
+//! | `progress` | a line for a trial that takes long |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 //!
-//! Each uses those below it; `task` and `file` also use each other, because files wake threads and
-//! `/proc` shows them.
+//! Each uses those below it. A file knows a thread as what waits for it (`task::wait`), and the
+//! files that show tasks implement traits of `file::pseudo`. So files are below tasks, except
+//! those.
 //!
 //! ```text
-//!   command ---- run ---- call            test, bench
-//!                 |      /  |  \            |
-//!               load   task futex file, path, export
-//!                 \______|____|____|
-//!                        |
-//!            space, machine, grace, smp    errno, lock
-//!                        |
-//!        arch: boot, traps, TLB, time      memory, heap, cpu, console
+//!   command ------- run                            test, bench
+//!                    |
+//!           call, load, export
+//!            |               |
+//!   file::{proc, sysfs}  task::{exit, oom}         progress
+//!             \           /
+//!     task: processes, threads, signals
+//!                    |
+//!         file, path, futex, input
+//!                    |
+//!   task::{wait, timer, memory, pid}, stats        errno, lock, text, time
+//!                    |
+//!       space, machine, grace, smp
+//!                    |
+//!   arch: boot, traps, TLB, time                   memory, heap, cpu, console
 //! ```
 //!
 //! The order of boot is in `start` of this file, and from the loader to there in
@@ -64,6 +74,7 @@ mod layout;
 mod machine;
 mod memory;
 mod mutant;
+mod progress;
 mod smp;
 mod space;
 mod test;
@@ -103,6 +114,10 @@ mod run;
 mod stats;
 #[cfg(target_arch = "x86_64")]
 mod task;
+#[cfg(target_arch = "x86_64")]
+mod text;
+#[cfg(target_arch = "x86_64")]
+mod time;
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{apic, icount, user};
@@ -113,6 +128,7 @@ use crate::memory::Memory;
 use ::machine::FrameRange;
 use alloc::string::String;
 use alloc::vec::Vec;
+use paging::Cache;
 use spin::Once;
 
 /// The bytes of the command line that are kept.
@@ -188,7 +204,10 @@ unsafe extern "C" fn start(info: u32) -> ! {
 
 /// Starts interrupts, time and the other CPUs, and runs the command.
 extern "C" fn with_all_cpus() -> ! {
-    irqchip::start_all();
+    irqchip::start_all(|registers| {
+        let at = space::vmap().ioremap(registers, Cache::Uncached);
+        at.unwrap_or_else(|error| panic!("no addresses for the interrupt controller: {error}"))
+    });
     // SAFETY: called once on this CPU, with interrupts off.
     unsafe { irqchip::start() };
     clock::start();

@@ -6,6 +6,7 @@
 
 use crate::errno::Errno;
 use crate::file::inode::{Inode, InodeKind};
+use crate::file::pseudo::Target;
 use crate::file::tree;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -70,13 +71,6 @@ impl Found {
     pub(crate) fn is_entry(&self) -> bool {
         !matches!(&self.name[..], b"" | b"." | b"..")
     }
-}
-
-/// The target of a link.
-pub(crate) enum Target {
-    Path(Vec<u8>),
-    /// The inode itself (`/proc/PID/fd`).
-    Inode(Arc<Inode>),
 }
 
 impl Start {

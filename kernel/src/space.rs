@@ -1,6 +1,7 @@
 //! The kernel's address space: tables of `paging`, areas of `vmap`.
 
-use crate::arch::place::{self, Format};
+use crate::arch::place::Format;
+use crate::arch::serial;
 use crate::grace::Grace;
 use crate::layout::{areas, direct, trials};
 use crate::machine::Kernel;
@@ -44,7 +45,7 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     for range in memory.frames().chain([memory.heap]) {
         map(&tables, direct(range.start().start()), range, Attrs::KERNEL_RW)?;
     }
-    for range in place::devices() {
+    if let Some(range) = serial::registers() {
         let first = Frame::containing(range.start());
         let frames = FrameRange::new(first, range.len().div_ceil(4096));
         let frames = frames.ok_or(FrameError::NotOurs(first))?;

@@ -62,11 +62,24 @@ pub(crate) fn faults(access: Access) -> u64 {
     sum(|one| &one.faults[access as usize])
 }
 
+static FRAMES_AT_START: AtomicU64 = AtomicU64::new(0);
 static LEAST_FREE: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The first program is about to start.
+pub(crate) fn start() {
+    // Relaxed: other CPUs run programs later.
+    FRAMES_AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
+}
+
+/// The free frames before the first program; 0 while there is none.
+pub(crate) fn frames_at_start() -> u64 {
+    // Relaxed: written before programs run.
+    FRAMES_AT_START.load(Ordering::Relaxed)
+}
 
 /// Looks at the frames in use, for their peak. Called at each tick; a load while no program runs.
 pub(crate) fn look_at_frames() {
-    if crate::run::frames_at_start() == 0 {
+    if frames_at_start() == 0 {
         return;
     }
     let _section = Kernel.irqs_off();

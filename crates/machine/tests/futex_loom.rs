@@ -49,8 +49,15 @@ impl Thread {
         state.set_running();
         Arc::new(Thread { state, ready: Mutex::new(false) })
     }
+}
 
-    fn wake(self: &Arc<Self>) {
+/// Stands for the trait of `task/wait.rs`.
+trait Sleeper: Send + Sync {
+    fn wake(self: Arc<Self>);
+}
+
+impl Sleeper for Thread {
+    fn wake(self: Arc<Self>) {
         if self.state.wake() {
             *lock(&self.ready) = true;
         }
@@ -82,7 +89,7 @@ impl Futexes {
 
     /// A waiter for the word, if it is still 0.
     fn wait(&self, thread: &Arc<Thread>, word: usize) -> Option<Arc<Waiter>> {
-        let waiter = Waiter::new(thread, 1);
+        let waiter = Waiter::new(Arc::<Thread>::clone(thread), 1);
         let fits = queue::add(&self.table, place(word), &waiter, || self.is_zero(word));
         (fits == Ok(Some(true))).then_some(waiter)
     }

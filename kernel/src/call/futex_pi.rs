@@ -1,17 +1,27 @@
 //! futex(2) of locks that pass on priorities: FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI,
 //! FUTEX_UNLOCK_PI. `futex/pi.rs` says how they work.
 
-use super::{Call, Outcome, Stop, fail, real_time, timespec};
+use super::{Call, Outcome, Stop, fail, timespec};
 use crate::clock;
-use crate::futex::pi::{self, Word};
+use crate::errno::Errno;
+use crate::futex::pi::{self, Waiter, Word};
 use crate::futex::{self, Key};
-use crate::task::timer;
+use crate::task::process;
+use crate::time::real_time;
+use alloc::sync::Arc;
 use linux_raw_sys::errno::{EPERM, ETIMEDOUT};
 
 impl Call<'_> {
-    fn word(&self, private: bool) -> Result<Word, crate::errno::Errno> {
+    fn word(&self, private: bool) -> Result<Word, Errno> {
         let at = self.args[0];
         Ok(Word { key: Key::of_readable(self.user(), at, private)?, at })
+    }
+
+    /// Takes a lock, or becomes a waiter of it.
+    fn take(&self, word: Word, only_try: bool) -> Result<Option<Arc<Waiter>>, Errno> {
+        let is_thread = |tid| process::thread(tid).is_some();
+        let (thread, tid) = (self.thread.clone(), self.thread.tid());
+        word.take((thread, tid), self.user(), only_try, is_thread)
     }
 
     /// FUTEX_UNLOCK_PI.
@@ -26,7 +36,7 @@ impl Call<'_> {
 
     /// FUTEX_TRYLOCK_PI.
     pub(super) fn try_lock(&self, private: bool) -> Outcome {
-        self.word(private)?.take(self.thread, self.user(), true)?;
+        self.take(self.word(private)?, true)?;
         Ok(0)
     }
 
@@ -41,7 +51,7 @@ impl Call<'_> {
         let word = self.word(private)?;
         let waiter = match self.own.resume.lock.take() {
             Some(waiter) => waiter,
-            None => match word.take(self.thread, self.user(), false)? {
+            None => match self.take(word, false)? {
                 Some(waiter) => waiter,
                 None => return Ok(0),
             },
@@ -61,11 +71,11 @@ impl Call<'_> {
         let stop = match self.own.resume.deadline {
             Some(deadline) if clock::now() >= deadline => {
                 self.thread.end_wait();
-                Stop::Errno(crate::errno::Errno(ETIMEDOUT))
+                Stop::Errno(Errno(ETIMEDOUT))
             }
             deadline => {
                 if let Some(deadline) = deadline {
-                    timer::wake_at(deadline, self.thread, &mut self.own.resume);
+                    self.own.resume.wake_at(deadline, self.thread);
                 }
                 self.rest()
             }

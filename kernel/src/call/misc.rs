@@ -2,11 +2,13 @@
 
 use super::{Call, Outcome, Stop, fail, time};
 use crate::errno::Errno;
+use crate::file::proc::RELEASE;
 use crate::file::sysfs;
 use crate::futex::{self, Key};
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{process, signal, timer};
+use crate::task::{process, signal};
+use crate::time::real_time;
 use crate::{clock, random, user};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
@@ -39,9 +41,6 @@ fn write_word(call: &Call<'_>, at: u64, word: u64) -> Outcome {
     call.user().write(at, &word)?;
     Ok(0)
 }
-
-/// The release that the kernel says it is.
-pub(crate) const RELEASE: &str = "6.18.0-samara";
 
 /// uname(2).
 pub(super) fn uname(call: &mut Call<'_>) -> Outcome {
@@ -190,7 +189,7 @@ fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
     match which {
         ADDRESSES => Ok([call.space().limits().address_space as u64, u64::MAX]),
         LOCKED => Ok([call.space().limits().locked as u64, u64::MAX]),
-        3 => Ok([crate::load::STACK as u64, u64::MAX]),
+        3 => Ok([crate::task::memory::STACK as u64, u64::MAX]),
         7 => Ok([1024, 4096]),
         0..16 => Ok([u64::MAX; 2]),
         _ => Err(Errno(EINVAL)),
@@ -354,11 +353,11 @@ fn wait(call: &mut Call<'_>, value: u32, bits: u32, kind: Time) -> Outcome {
                 call.own.resume.deadline = Some(match kind {
                     Time::Relative => clock::now().saturating_add(nanos),
                     Time::Monotonic => nanos,
-                    Time::Real => nanos.saturating_sub(time::real_time() - clock::now()),
+                    Time::Real => nanos.saturating_sub(real_time() - clock::now()),
                 });
             }
             let key = Key::of(call.space(), at, op & PRIVATE != 0)?;
-            let waiter = futex::begin(call.thread, call.user(), key, at, value, bits)?;
+            let waiter = futex::begin(call.thread.clone(), call.user(), key, at, value, bits)?;
             call.own.resume.futex = Some(Arc::clone(&waiter));
             waiter
         }
@@ -374,7 +373,7 @@ fn wait(call: &mut Call<'_>, value: u32, bits: u32, kind: Time) -> Outcome {
             Stop::Errno(Errno(ETIMEDOUT))
         }
         Some(deadline) => {
-            timer::wake_at(deadline, call.thread, &mut call.own.resume);
+            call.own.resume.wake_at(deadline, call.thread);
             call.rest()
         }
         None => call.rest(),

@@ -1,8 +1,8 @@
-//! System calls: from a number to a function, and back with a result.
+//! System calls.
 //!
 //! A call gets a [`Call`]: the thread, what this CPU alone uses of it, and the arguments. It trusts
-//! none of these. It returns a number, or a [`Stop`]. `table` has the calls by number; each file
-//! has those of a kind.
+//! none of these. It returns a number, or a [`Stop`]. `dispatch` makes a call, `table` has the
+//! calls by number, and each other file has those of a kind.
 //!
 //! # Waiting
 //! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].
@@ -12,79 +12,31 @@
 
 mod capability;
 mod credentials;
+pub(crate) mod dispatch;
 mod file;
 mod futex_pi;
 mod memory;
 mod misc;
 mod missing;
-mod process;
+pub(crate) mod outcome;
+pub(crate) mod process;
 mod schedule;
 mod shm;
 mod signal;
 pub(crate) mod strace;
-mod table;
+pub(crate) mod table;
 mod time;
 mod timers;
 mod userfault_events;
 mod wait;
 
-use crate::errno::Errno;
-use crate::task::run::{After, Next};
 use crate::task::{self, Own, Process, Space, Thread, WaitQueue};
 use crate::user::copy::User;
-use crate::{heap, stats};
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{ENOMEM, ENOSYS};
+use linux_raw_sys::errno::ENOMEM;
 
-/// Why a call does not return a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// It failed.
-    Errno(Errno),
-    /// The thread waits, and makes the call again.
-    Wait,
-    /// A signal ended the waiting. The call is made again after the handler, or returns EINTR, as
-    /// the handler was installed.
-    Interrupted,
-    /// The registers are what they should be already.
-    Registers,
-    /// It returns 0, and other threads come first.
-    Yield,
-    /// Other threads come first, then it is made again.
-    Turn,
-    /// The thread has ended.
-    End,
-}
-
-impl From<Errno> for Stop {
-    fn from(errno: Errno) -> Self {
-        Stop::Errno(errno)
-    }
-}
-
-impl From<mm::Error> for Stop {
-    fn from(error: mm::Error) -> Self {
-        Stop::Errno(error.into())
-    }
-}
-
-/// What a call returns.
-pub(crate) type Outcome = Result<u64, Stop>;
-
-/// Fails with an error number.
-pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
-    Err(Stop::Errno(Errno(errno)))
-}
-
-pub(crate) use file::poll::PolledFile;
-pub(crate) use misc::RELEASE;
-pub(crate) use process::first as process_first;
-pub(crate) use time::{due, real_time, timespec, write_itimerspec};
-
-/// The name of a call, also of one that is not there.
-pub(crate) fn name(number: usize) -> Option<&'static str> {
-    table::find(number).map(|entry| entry.name()).or_else(|| missing::missing(number))
-}
+pub(crate) use outcome::{Outcome, Stop, fail};
+pub(crate) use time::{due, timespec, write_itimerspec};
 
 /// A call of a thread.
 pub(crate) struct Call<'a> {
@@ -167,72 +119,4 @@ impl<'a> Call<'a> {
         }
         Stop::Wait
     }
-}
-
-/// Makes the call of a program that has come back for one.
-pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
-    let registers = &own.registers;
-    // As in Linux, 32 bits.
-    let number = registers.rax as u32 as usize;
-    let args =
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
-    if !own.resume.again {
-        stats::call(number);
-    }
-    let space = Arc::clone(own.space());
-    let mut call = Call { thread, own, args, space: &space };
-    if strace::is_on() && call.own.resume.begun.is_none() {
-        call.own.resume.begun = Some(strace::begin(&call, number));
-    }
-    let outcome = match table::find(number) {
-        // One that has begun goes on: it may have done some of its work.
-        Some(_)
-            if heap::is_short() && !table::works_in_shortage(number) && !call.own.resume.again =>
-        {
-            fail(ENOMEM)
-        }
-        Some(entry) => {
-            call.args = entry.arguments(args);
-            (entry.function)(&mut call)
-        }
-        None => {
-            table::complain(number);
-            fail(ENOSYS)
-        }
-    };
-    let own = call.own;
-    if strace::is_on()
-        && !matches!(outcome, Err(Stop::Wait | Stop::Turn))
-        && let Some(begun) = own.resume.begun.take()
-    {
-        strace::end(thread, begun, &outcome);
-    }
-    let result = match outcome {
-        Ok(value) => value,
-        Err(Stop::Errno(Errno(errno))) => -i64::from(errno) as u64,
-        Err(stop @ (Stop::Wait | Stop::Turn)) => {
-            // The same instruction again.
-            own.resume.again = true;
-            own.registers.rip -= 2;
-            return if stop == Stop::Wait { After::Wait } else { After::Yield }.into();
-        }
-        Err(Stop::Interrupted) => {
-            own.registers.rip -= 2;
-            task::signal::interrupted(thread, own);
-            return None;
-        }
-        Err(Stop::Registers) => {
-            own.resume.clear();
-            return None;
-        }
-        Err(Stop::Yield) => {
-            own.resume.clear();
-            own.registers.rax = 0;
-            return After::Yield.into();
-        }
-        Err(Stop::End) => return After::End.into(),
-    };
-    own.registers.rax = result;
-    own.resume.clear();
-    None
 }

@@ -1,17 +1,20 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
-use super::time::SECOND;
 use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
 use crate::file::sysfs;
 use crate::file::userfault_events::Events;
-use crate::load::{self, Loaded};
+use crate::load;
 use crate::lock::lock;
 use crate::task::memory::Memory;
-use crate::task::process::{self, Exit, Program};
+use crate::task::pid::Exit;
+use crate::task::process;
+use crate::task::program::{Loaded, Program};
 use crate::task::thread::Forked;
-use crate::task::{Own, Process, Space, Thread, exit, oom, run, signal, timer};
+use crate::task::wait::Sleeper;
+use crate::task::{Own, Process, Space, Thread, exit, oom, signal};
+use crate::time::SECOND;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -182,7 +185,7 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     if has(VFORK) {
         *lock(&thread.vfork) = Some(Arc::clone(call.thread));
     }
-    thread.wake();
+    Arc::clone(&thread).wake();
     if has(VFORK) {
         call.own.resume.child = Some(Arc::clone(&thread));
         return wait_for_vfork(call, &thread);
@@ -228,7 +231,7 @@ fn wait_for_memory<T>(call: &mut Call<'_>) -> Result<T, Stop> {
         call.thread.end_wait();
         return Err(Stop::Interrupted);
     }
-    timer::wake_at(clock::now() + SECOND / 1000, call.thread, &mut call.own.resume);
+    call.own.resume.wake_at(clock::now() + SECOND / 1000, call.thread);
     call.thread.wait_deeply();
     Err(Stop::Wait)
 }
@@ -246,6 +249,8 @@ fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<A
     let exit_signal = if as_sibling { inherited } else { new.exit_signal };
     let child =
         Process::new(Some(of), as_sibling, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
+    // A setting may have changed since the memory was made.
+    child.space().iter().for_each(sysfs::apply);
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();
     match new.flags & SIGHAND != 0 {
@@ -281,7 +286,7 @@ pub(super) fn exit(call: &mut Call<'_>) -> Outcome {
 
 /// exit_group(2).
 pub(super) fn exit_group(call: &mut Call<'_>) -> Outcome {
-    run::end_process(call.thread, Exit::Code(call.args[0] as u8));
+    call.thread.end_process(Exit::Code(call.args[0] as u8));
     Err(Stop::Registers)
 }
 
@@ -342,7 +347,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
         };
         // The old program is gone, so nothing is left to return an error to.
         let Ok(files) = files else {
-            run::end_process(call.thread, Exit::Signal(signal::SIGKILL));
+            call.thread.end_process(Exit::Signal(signal::SIGKILL));
             return Err(Stop::Registers);
         };
         files.exec();
@@ -469,6 +474,8 @@ pub(crate) fn first(
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process =
         Process::new(None, false, 0, Memory::new(loaded.space), files).ok_or(Errno(EACCES))?;
+    // As in `new_process`.
+    process.space().iter().for_each(sysfs::apply);
     start(&mut own, loaded.entry, loaded.stack);
     *lock(&process.program) = program;
     *lock(&process.name) = loaded.name;

@@ -7,12 +7,14 @@
 //!
 //! Permissions are kept and shown. IPC_INFO, SHM_INFO and SHM_STAT are not there.
 
-use super::{Call, Outcome, fail, real_time};
+use super::{Call, Outcome, fail};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
-use crate::task::{process, promises};
+use crate::task::memory::promises;
+use crate::task::process;
+use crate::time::{SECOND, real_time};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -52,7 +54,7 @@ static SEGMENTS: SpinMutex<BTreeMap<u32, Segment>> = SpinMutex::new(BTreeMap::ne
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 fn seconds() -> u64 {
-    real_time() / 1_000_000_000
+    real_time() / SECOND
 }
 
 /// Forgets the segments that are removed and mapped nowhere. `kept` gets the memory of the other

@@ -1,11 +1,12 @@
 //! Calls on signals.
 
-use super::time::{self, SECOND};
+use super::time;
 use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
 use crate::task::signal::{self, Action, AltStack, Info, SI_TKILL, SI_USER, WholeInfo, bit};
-use crate::task::{Process, Thread, process, timer};
+use crate::task::{Process, Thread, process};
+use crate::time::SECOND;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EAGAIN, EINVAL, EPERM, ESRCH};
@@ -119,7 +120,7 @@ pub(super) fn rt_sigtimedwait(call: &mut Call<'_>) -> Outcome {
         }
         deadline => {
             if let Some(deadline) = deadline {
-                timer::wake_at(deadline, call.thread, &mut call.own.resume);
+                call.own.resume.wake_at(deadline, call.thread);
             }
             call.rest()
         }

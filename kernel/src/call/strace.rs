@@ -7,14 +7,16 @@
 //!
 //! Cost: one load for each call if there are no lines. Otherwise a line is one exit of the machine.
 
-use super::{Call, Outcome, Stop, missing, table};
+use super::{Call, Outcome, Stop, table};
 use crate::channel::{self, MessageKind};
 use crate::clock;
 use crate::errno::Errno;
-use crate::file::proc::Text;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{Thread, process};
+use crate::task::Thread;
+use crate::task::program::shown;
+use crate::task::thread::Begun;
+use crate::text::Text;
 use crate::user::copy::User;
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -35,13 +37,6 @@ const JSON: u8 = 2;
 pub(crate) fn start(json: bool) {
     // Relaxed, here and below: only the number, and it is written before there are programs.
     FORM.store(if json { JSON } else { PEOPLE }, Ordering::Relaxed);
-}
-
-/// What is known of a call when it begins.
-pub(crate) struct Begun {
-    at: u64,
-    number: usize,
-    arguments: Text,
 }
 
 /// Whether there are lines. A load.
@@ -123,14 +118,9 @@ pub(super) fn end(thread: &Thread, begun: Begun, outcome: &Outcome) {
     }
 }
 
-/// The name of a call, also of one that is not there.
-fn name_of_call(number: usize) -> Option<&'static str> {
-    super::name(number).or_else(|| missing::missing(number))
-}
-
 fn name_of(thread: &Thread) -> String {
     let name = *lock(thread.name());
-    process::shown(&name)
+    shown(&name)
 }
 
 fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome) -> fmt::Result {
@@ -138,7 +128,7 @@ fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome)
     let (seconds, micros) = (at / 1_000_000_000, at / 1000 % 1_000_000);
     let (cpu, tid) = (Kernel.current().index(), thread.tid());
     write!(out, "{seconds}.{micros:06} cpu{cpu} {tid} {} ", name_of(thread))?;
-    match name_of_call(*number) {
+    match table::name(*number) {
         Some(name) => out.write_str(name)?,
         None => write!(out, "call {number}")?,
     }
@@ -167,7 +157,7 @@ fn write_json(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome)
     let (cpu, pid, tid) = (Kernel.current().index(), thread.process.pid, thread.tid());
     write!(out, "{{\"ns\": {at}, \"cpu\": {cpu}, \"pid\": {pid}, \"tid\": {tid}, \"name\": \"")?;
     write_text(out, name_of(thread).as_bytes(), true, false)?;
-    let call = name_of_call(*number).unwrap_or_default();
+    let call = table::name(*number).unwrap_or_default();
     let arguments = core::str::from_utf8(&arguments.0).map_err(|_| fmt::Error)?;
     write!(out, "\", \"number\": {number}, \"call\": \"{call}\", \"args\": [{arguments}]")?;
     match outcome {

@@ -307,6 +307,11 @@ pub(crate) fn find(number: usize) -> Option<&'static SystemCall> {
     TABLE.get(number)?.as_ref()
 }
 
+/// The name of a call, also of one that is not there.
+pub(crate) fn name(number: usize) -> Option<&'static str> {
+    find(number).map(|entry| entry.name()).or_else(|| missing::missing(number))
+}
+
 impl SystemCall {
     pub(crate) fn name(&self) -> &'static str {
         self.name.trim_start_matches("__NR_")

@@ -4,19 +4,9 @@ use super::{Call, Outcome, Stop, fail};
 use crate::clock;
 use crate::errno::Errno;
 use crate::lock::lock;
-use crate::task::timer;
 use crate::task::usage::Used;
+use crate::time::{SECOND, SWITCHED_ON, real_time, ticks};
 use linux_raw_sys::errno::{EFAULT, EINVAL};
-
-/// Nanoseconds of a second.
-pub(super) const SECOND: u64 = 1_000_000_000;
-/// A moment in 2026, at which machines are switched on: they have no clock for the date.
-const SWITCHED_ON: u64 = 1_767_225_600 * SECOND;
-
-/// The time of day, in nanoseconds since 1970.
-pub(crate) fn real_time() -> u64 {
-    SWITCHED_ON + clock::now()
-}
 
 /// Reads a timespec, in nanoseconds.
 pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
@@ -60,12 +50,12 @@ fn read(call: &mut Call<'_>, clock: u64) -> Result<u64, Errno> {
         1 | 4 | 6 | 7 => Ok(clock::now()),
         // PROCESS_CPUTIME_ID
         2 => {
-            call.own.clock.tell(call.thread);
+            call.thread.tell(call.own, false);
             Ok(call.process().used.get().nanos)
         }
         // THREAD_CPUTIME_ID
         3 => {
-            call.own.clock.tell(call.thread);
+            call.thread.tell(call.own, false);
             Ok(call.thread.used.get().nanos)
         }
         _ => Err(Errno(EINVAL)),
@@ -111,9 +101,8 @@ pub(super) fn time(call: &mut Call<'_>) -> Outcome {
 
 /// times(2).
 pub(super) fn times(call: &mut Call<'_>) -> Outcome {
-    let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
     let process = call.process();
-    call.own.clock.tell(call.thread);
+    call.thread.tell(call.own, false);
     if call.args[0] != 0 {
         let (own, children) = (process.used.get(), process.used_by_children.get());
         let times = [own.user(), own.system, children.user(), children.system].map(ticks);
@@ -164,7 +153,7 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
         return Ok(0);
     }
     call.thread.begin_wait();
-    timer::wake_at(deadline, call.thread, &mut call.own.resume);
+    call.own.resume.wake_at(deadline, call.thread);
     Err(call.rest())
 }
 
@@ -172,7 +161,7 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
 pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
     let [of, into, ..] = call.args;
     let process = call.process();
-    call.own.clock.tell(call.thread);
+    call.thread.tell(call.own, false);
     let used = match of as i32 {
         0 => process.used.get(),
         1 => call.thread.used.get(),
@@ -198,7 +187,7 @@ pub(super) fn sysinfo(call: &mut Call<'_>) -> Outcome {
     use machine::FrameSource;
     let mut words = [0_u64; 14];
     words[0] = clock::now() / SECOND;
-    words[4] = crate::run::frames_at_start() << 12;
+    words[4] = crate::stats::frames_at_start() << 12;
     words[5] = (crate::machine::Kernel.free_frames() as u64) << 12;
     crate::task::process::for_each(|one| words[10] += lock(&one.threads).len() as u64);
     words[13] = 1;

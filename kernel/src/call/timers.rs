@@ -3,9 +3,11 @@
 
 use super::{Call, Outcome, due, fail, timespec, write_itimerspec};
 use crate::errno::Errno;
-use crate::task::process;
-use crate::task::signal::{SIGALRM, Target};
-use alloc::sync::Arc;
+use crate::task::process::{self, Process};
+use crate::task::signal::SIGALRM;
+use crate::task::signal::timers::Target;
+use crate::task::thread::Thread;
+use alloc::sync::{Arc, Weak};
 use linux_raw_sys::errno::{EFAULT, EINVAL, EOPNOTSUPP};
 
 /// timer_create(2).
@@ -15,7 +17,7 @@ pub(super) fn timer_create(call: &mut Call<'_>) -> Outcome {
     const THREAD: u32 = 2;
     const THREAD_ID: u32 = 4;
     let [clock, event, into, ..] = call.args;
-    let process = Arc::downgrade(call.process());
+    let process: Weak<Process> = Arc::downgrade(call.process());
     let event = match event {
         0 => None,
         event => {
@@ -32,17 +34,18 @@ pub(super) fn timer_create(call: &mut Call<'_>) -> Outcome {
         2..=6 | 8 | 9 => return fail(EOPNOTSUPP),
         _ => return fail(EINVAL),
     };
-    let (signal, target) = match event {
-        None => ((SIGALRM, None), Target::Process(process)),
+    let (signal, target): (_, Option<Weak<dyn Target>>) = match event {
+        None => ((SIGALRM, None), Some(process)),
         Some((value, signal, kind, tid)) => {
-            let target = match kind {
-                NONE => Target::None,
-                SIGNAL | THREAD => Target::Process(process),
+            let target: Option<Weak<dyn Target>> = match kind {
+                NONE => None,
+                SIGNAL | THREAD => Some(process),
                 THREAD_ID => {
                     let thread = process::thread(tid);
                     let ours = |thread: &_| Arc::ptr_eq(thread, call.process());
                     let thread = thread.filter(|thread| ours(&thread.process));
-                    Target::Thread(Arc::downgrade(&thread.ok_or(Errno(EINVAL))?))
+                    let thread: Weak<Thread> = Arc::downgrade(&thread.ok_or(Errno(EINVAL))?);
+                    Some(thread)
                 }
                 _ => return fail(EINVAL),
             };

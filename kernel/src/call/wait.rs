@@ -4,7 +4,7 @@ use super::{Call, Outcome, Stop, fail, time};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::Process;
-use crate::task::process::Exit;
+use crate::task::pid::{Exit, Pid};
 use crate::task::signal::SIGCHLD;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ struct Wanted {
 enum Children {
     Any,
     One(u32),
-    Process(Arc<Process>),
+    Process(Arc<Pid>),
     Group(u32),
 }
 
@@ -40,7 +40,7 @@ impl Wanted {
         kind && match self.of {
             Children::Any => true,
             Children::One(pid) => child.pid == pid,
-            Children::Process(ref process) => core::ptr::eq(&**process, child),
+            Children::Process(ref pid) => Arc::ptr_eq(pid, &child.handle),
             Children::Group(group) => child.group.load(Ordering::Relaxed) == group,
         }
     }
@@ -64,7 +64,7 @@ fn wait_for(
                 continue;
             }
             any = true;
-            let ended = *lock(&children[at].ended);
+            let ended = *lock(&children[at].handle.ended);
             if let Some(how) = ended {
                 let child = if reap { children.remove(at) } else { Arc::clone(&children[at]) };
                 return Some(Ok(Some((child, how))));

@@ -1,6 +1,6 @@
 //! A virtio device by registers in memory (virtio 1.2, 4.2.4: the legacy interface).
 
-use super::Registers;
+use super::device::Registers;
 use crate::space::vmap;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use machine::PhysRange;

@@ -12,8 +12,8 @@
 //!
 //! Cost of a frame: a copy and one exit of the machine. Without a device the console takes all.
 
-mod device;
-mod mmio;
+pub(crate) mod device;
+pub(crate) mod mmio;
 mod queue;
 
 use crate::arch::virtio;
@@ -26,9 +26,6 @@ use machine::{Irqs, Step, lock};
 use queue::Queue;
 use spin::Once;
 use spin::mutex::SpinMutex;
-
-pub(crate) use device::Registers;
-pub(crate) use mmio::find as find_mmio;
 
 /// What a frame to the host has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

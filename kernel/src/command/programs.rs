@@ -9,7 +9,7 @@ use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::file::sysfs;
 use crate::machine::Kernel;
-use crate::{export, icount, println, task};
+use crate::{export, icount, load, println};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,7 +77,7 @@ pub(super) fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
 pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
     match words.setting("unmap") {
         None | Some("immediate") => {}
-        Some("grace") => task::unmap_by_grace_periods(),
+        Some("grace") => load::unmap_by_grace_periods(),
         Some(other) => return Err(format!("unmap={other}: immediate or grace")),
     }
     if let Some(word) = words.setting("huge") {

@@ -5,13 +5,14 @@
 //! to 0. A handler of an interrupt or a fault increments it at its beginning, because the CPU has
 //! turned interrupts off by itself. `arch::section` has the instructions.
 
+use super::job::Job;
 use crate::arch::section::Own;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use machine::CpuId;
+use machine::{AtomicCpuSet, CpuId, CpuSet};
 use spin::Once;
 
 pub(crate) use crate::arch::section::{
@@ -34,7 +35,7 @@ pub(crate) struct Area {
     pub(crate) process: Cell<u32>,
     pub(crate) stats: CpuStats,
     /// The job that the CPU runs next.
-    pub(crate) job: AtomicPtr<crate::smp::Job>,
+    pub(crate) job: AtomicPtr<Job>,
     /// What the architecture needs.
     pub(crate) own: Own,
 }
@@ -134,6 +135,18 @@ pub(crate) unsafe fn start_all(ids: &[HardwareId]) {
 /// The areas of all CPUs; empty before [`start_all`].
 pub(crate) fn areas() -> &'static [Area] {
     AREAS.get().map_or(core::slice::from_ref(&FIRST), |areas| areas)
+}
+
+static ONLINE: AtomicCpuSet = AtomicCpuSet::new();
+
+/// CPUs that have started.
+pub(crate) fn online() -> CpuSet {
+    ONLINE.load()
+}
+
+/// This CPU has started.
+pub(crate) fn set_online() {
+    ONLINE.insert(cpu());
 }
 
 /// This CPU's area.

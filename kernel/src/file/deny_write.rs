@@ -1,11 +1,10 @@
 //! Files that programs execute are not written, and files that are written are not executed
 //! (ETXTBSY).
 //!
-//! An inode counts its users: up for descriptions that write, down for programs. Users of one kind
-//! keep the other kind out. Each user is a guard, so none is forgotten. A program that was forked
-//! shares the guard of its maker.
+//! A regular file counts its users: up for descriptions that write, down for programs. Users of one
+//! kind keep the other kind out. Each user is a guard, so none is forgotten. A program that was
+//! forked shares the guard of its maker.
 
-use super::inode::{Inode, InodeKind};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -28,42 +27,37 @@ impl Users {
 }
 
 /// A user that writes.
-pub(crate) struct Writer(Arc<Inode>);
+pub(crate) struct Writer(Arc<Users>);
 
 impl Writer {
-    /// A user of a regular file. None: another inode is not counted.
-    ///
     /// # Errors
-    /// ETXTBSY: a program executes it.
-    pub(crate) fn new(node: &Arc<Inode>) -> Result<Option<Writer>, Errno> {
-        if !matches!(node.kind, InodeKind::File(_)) {
-            return Ok(None);
-        }
-        node.users.change(1)?;
-        Ok(Some(Writer(Arc::clone(node))))
+    /// ETXTBSY: a program executes the file.
+    pub(super) fn new(users: &Arc<Users>) -> Result<Writer, Errno> {
+        users.change(1)?;
+        Ok(Writer(Arc::clone(users)))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.0.users.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A program that executes a file.
-pub(crate) struct Image(Arc<Inode>);
+pub(crate) struct Image(Arc<Users>);
 
 impl Image {
     /// # Errors
-    /// ETXTBSY: a description may write it.
-    pub(super) fn new(node: Arc<Inode>) -> Result<Image, Errno> {
-        node.users.change(-1)?;
-        Ok(Image(node))
+    /// ETXTBSY: a description may write the file.
+    pub(super) fn new(users: &Arc<Users>) -> Result<Image, Errno> {
+        users.change(-1)?;
+        Ok(Image(Arc::clone(users)))
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.0.users.0.fetch_add(1, Ordering::Relaxed);
+        self.0.0.fetch_add(1, Ordering::Relaxed);
     }
 }

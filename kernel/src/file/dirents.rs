@@ -2,12 +2,12 @@
 //! beginning.
 
 use super::budget::Charge;
-use super::inode::{FolderEntry, Inode, InodeKind};
 use crate::errno::Errno;
-use crate::lock::lock;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use linux_raw_sys::errno::{ENOENT, ENOMEM, ENOTDIR};
+use linux_raw_sys::errno::ENOMEM;
+
+/// Takes the name, the inode number and the type of an entry.
+pub(crate) type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
 
 /// The entries of a folder: name, inode number, type.
 pub(crate) struct Listing {
@@ -16,38 +16,21 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Lists a folder.
+    /// The entries that `list` adds.
     ///
     /// # Errors
-    /// ENOTDIR; ENOENT: it was removed. ENOMEM.
-    pub(super) fn of(node: &Arc<Inode>) -> Result<Listing, Errno> {
-        const FOLDER: u8 = 4;
-        let parent = node.parent().map_err(|error| match error {
-            Errno(ENOTDIR) => error,
-            _ => Errno(ENOENT),
-        })?;
+    /// Those of `list`. ENOMEM.
+    pub(super) fn new(
+        list: impl FnOnce(&mut AddEntry<'_>) -> Result<(), Errno>,
+    ) -> Result<Listing, Errno> {
         let mut entries = Vec::new();
         let mut bytes = 0;
-        let mut add = |name: &[u8], number, kind| {
+        list(&mut |name, number, kind| {
             entries.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
             bytes += 64 + name.len();
             entries.push((name.to_vec(), number, kind));
             Ok(())
-        };
-        add(b".", node.number, FOLDER)?;
-        add(b"..", parent.number, FOLDER)?;
-        match &node.kind {
-            InodeKind::Folder(folder) => {
-                // The budget bounds the entries of all folders, so this lock is held for a bounded
-                // time.
-                let folder = lock(folder);
-                for (name, FolderEntry { node, .. }) in &folder.entries {
-                    add(name, node.number, node.entry_type())?;
-                }
-            }
-            InodeKind::Proc(entry) => entry.list(&mut add)?,
-            _ => return Err(Errno(ENOTDIR)),
-        }
+        })?;
         let charge = Charge::new(bytes).map_err(|_| Errno(ENOMEM))?;
         Ok(Listing { entries, _charge: charge })
     }

@@ -2,8 +2,8 @@
 //!
 //! An item watches an open description by its [`Changed`]. A change puts the item at the end of the
 //! list, once, and wakes the threads that wait. A wait takes items from the front, and asks each
-//! file what it is [ready](Open::ready) for. A level-triggered item that is ready goes back to the
-//! end. So the cost of a wait is that of the items in the list, not of all.
+//! file what it is [ready](Pollable::ready) for. A level-triggered item that is ready goes back to
+//! the end. So the cost of a wait is that of the items in the list, not of all.
 //!
 //! # Why no wake-up is lost
 //! A file changes its state before it tells of it. A wait takes an item out of the list before it
@@ -24,7 +24,7 @@
 //!
 //! # What keeps what
 //! An item has a weak reference to its description, which removes the item when it ends
-//! ([`Open::unwatch`]); the file has the epoll, until the item is removed. An epoll that ends
+//! (`Open::unwatch`); the file has the epoll, until the item is removed. An epoll that ends
 //! removes its items from the files ([`Epoll::close`]). Items are added by calls that hold both
 //! descriptions. So dropping an epoll only frees memory, and may be done with a lock held. Dropping
 //! a description may close a file, and is done with none.
@@ -35,13 +35,12 @@
 //! [`WATCHERS`] watch the same epoll; Linux bounds the paths of each length instead.
 
 use super::budget::Charge;
-use super::inode::InodeKind;
-use super::open::Open;
 use super::ready::{Changed, READABLE, number};
 use crate::errno::Errno;
 use crate::lock::lock;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use core::ptr;
 use linux_raw_sys::errno::{EINVAL, ELOOP, ENOENT, EPERM};
 use linux_raw_sys::general::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLWAKEUP,
@@ -60,6 +59,21 @@ const FLAGS: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
 /// Held while an epoll begins to watch another one.
 static NESTING: SpinMutex<()> = SpinMutex::new(());
 
+/// What an epoll watches: an open description.
+pub(crate) trait Pollable: Send + Sync {
+    /// Where a change is told of, if there can be one. Epolls watch only such files.
+    fn changed(&self) -> Option<&Changed>;
+
+    /// What it is ready for.
+    fn ready(&self) -> u32;
+
+    /// The file, if it is an epoll.
+    fn epoll(&self) -> Option<&Arc<Epoll>>;
+
+    /// An epoll watches it from now on.
+    fn set_watched(&self);
+}
+
 /// The address of a description, and the descriptor by which it was added.
 pub(crate) type Key = (usize, u32);
 
@@ -73,7 +87,7 @@ pub(crate) struct Wanted {
 
 /// A file that is watched.
 struct Interest {
-    open: Weak<Open>,
+    open: Weak<dyn Pollable>,
     /// The file, if it is an epoll.
     epoll: Option<Arc<Epoll>>,
     wanted: Wanted,
@@ -175,13 +189,13 @@ impl Epoll {
     pub(crate) fn add(
         self: &Arc<Self>,
         fd: u32,
-        open: &Arc<Open>,
+        open: &Arc<dyn Pollable>,
         wanted: Wanted,
     ) -> Result<(), Errno> {
         let changed = open.changed().ok_or(Errno(EPERM))?;
-        let (key, armed) = ((open.owner(), fd), armed(wanted));
+        let (key, armed) = (key(&**open, fd), armed(wanted));
         let (mut epoll, mut _nesting) = (None, None);
-        if let InodeKind::Epoll(nested) = &open.node.kind {
+        if let Some(nested) = open.epoll() {
             _nesting = Some(lock(&NESTING));
             epoll = Some(Arc::clone(nested));
             if 1 + self.changed.levels(LEVELS) + nested.depth(self, LEVELS) > LEVELS {
@@ -207,7 +221,7 @@ impl Epoll {
         // Its file has the epoll already, so there is no other item of this key.
         lock(&self.items).all.insert(key, item);
         drop(_nesting);
-        self.ask(key, open);
+        self.ask(key, &**open);
         Ok(())
     }
 
@@ -229,8 +243,8 @@ impl Epoll {
     ///
     /// # Errors
     /// ENOENT. EINVAL: it is exclusive.
-    pub(crate) fn modify(&self, fd: u32, open: &Open, wanted: Wanted) -> Result<(), Errno> {
-        let key = (open.owner(), fd);
+    pub(crate) fn modify(&self, fd: u32, open: &dyn Pollable, wanted: Wanted) -> Result<(), Errno> {
+        let key = key(open, fd);
         {
             let mut items = lock(&self.items);
             let item = items.all.get_mut(&key).ok_or(Errno(ENOENT))?;
@@ -244,7 +258,7 @@ impl Epoll {
     }
 
     /// Puts an item into the list if its file is ready.
-    fn ask(&self, key: Key, open: &Open) {
+    fn ask(&self, key: Key, open: &dyn Pollable) {
         let ready = open.ready();
         if ready != 0 {
             self.tell(key, ready, number());
@@ -255,8 +269,8 @@ impl Epoll {
     ///
     /// # Errors
     /// ENOENT.
-    pub(crate) fn remove(self: &Arc<Self>, fd: u32, open: &Open) -> Result<(), Errno> {
-        let key = (open.owner(), fd);
+    pub(crate) fn remove(self: &Arc<Self>, fd: u32, open: &dyn Pollable) -> Result<(), Errno> {
+        let key = key(open, fd);
         let item = lock(&self.items).remove(key).ok_or(Errno(ENOENT))?;
         drop(item);
         drop(open.changed().and_then(|changed| changed.unwatch(self, key)));
@@ -394,4 +408,9 @@ impl Epoll {
 /// The events of which an item tells.
 fn armed(wanted: Wanted) -> u32 {
     wanted.mask & !FLAGS | EPOLLERR | EPOLLHUP
+}
+
+/// The key of an item.
+fn key(open: &dyn Pollable, fd: u32) -> Key {
+    (ptr::from_ref(open).addr(), fd)
 }

@@ -1,7 +1,8 @@
 //! The tree at the start: the folders that programs expect, the devices, `/sys`, and the archive.
 
+use super::device::Device;
 use super::inode::refused;
-use super::inode::{Device, Inode, InodeKind};
+use super::inode::{Inode, InodeKind};
 use super::{budget, proc, sysfs, tree};
 use crate::errno::Errno;
 use crate::machine::Kernel;

@@ -5,23 +5,24 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
-use super::deny_write::Users;
+use super::deny_write::{Users, Writer};
+use super::device::Device;
+use super::dirents::AddEntry;
 use super::epoll::Epoll;
 use super::eventfd::EventFd;
 use super::locks::FileLocks;
 use super::pidfd::PidFd;
 use super::pipe::Pipe;
-use super::proc;
-use super::socket::Socket;
-use super::sysfs::Setting;
+use super::pseudo::{Contents, PseudoEntry};
 use super::timerfd::TimerFd;
 use super::userfaultfd::Monitor;
-use crate::call;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
+use crate::time;
 use crate::user::copy::PATH_MAX;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -45,36 +46,6 @@ const ENTRY: usize = 96;
 /// What Linux's trace of maps shows instead of a path that is too long.
 const TOO_LONG: &[u8] = b"//toolong";
 
-/// A device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Device {
-    Null,
-    Zero,
-    Full,
-    Random,
-    /// Standard output. It has no input.
-    Console,
-    /// Standard error.
-    Errors,
-    /// userfaultfd.
-    Monitors,
-}
-
-impl Device {
-    /// Major and minor number, as in `st_rdev`.
-    pub(crate) fn number(self) -> u64 {
-        let (major, minor) = match self {
-            Device::Null => (1, 3),
-            Device::Zero => (1, 5),
-            Device::Full => (1, 7),
-            Device::Random => (1, 9),
-            Device::Console | Device::Errors => (5, 1),
-            Device::Monitors => (10, 126),
-        };
-        major << 8 | minor
-    }
-}
-
 /// What an inode is.
 pub(crate) enum InodeKind {
     Folder(SpinMutex<Folder>),
@@ -89,14 +60,13 @@ pub(crate) enum InodeKind {
     Event(Arc<EventFd>),
     Timer(Arc<TimerFd>),
     Epoll(Arc<Epoll>),
-    Socket(Arc<Socket>),
-    /// The name of a socket.
-    Name(Weak<Socket>),
+    /// A socket, which its description has, or the name of one.
+    Socket,
     Process(PidFd),
     /// A setting under `/sys`.
-    Setting(&'static Setting),
+    Setting(&'static dyn Contents),
     /// An entry of `/proc`; its inode is made anew at each look.
-    Proc(proc::ProcEntry),
+    Proc(Box<dyn PseudoEntry>),
 }
 
 /// What a name in a folder leads to.
@@ -136,7 +106,8 @@ pub(crate) struct Inode {
     /// Nanoseconds since 1970: last read, last write, last change of the inode, creation.
     pub(crate) times: [AtomicU64; 4],
     pub(crate) locks: FileLocks,
-    pub(super) users: Users,
+    /// Of a regular file.
+    pub(super) users: Option<Arc<Users>>,
     /// Serializes writes, as far as they depend on the size.
     pub(crate) writing: SpinMutex<()>,
     _charge: Option<Charge>,
@@ -158,7 +129,8 @@ fn number() -> u64 {
 
 impl Inode {
     fn make(number: u64, kind: InodeKind, mode: u32, charge: Option<Charge>) -> Arc<Inode> {
-        let now = call::real_time();
+        let now = time::real_time();
+        let users = matches!(kind, InodeKind::File(_)).then(Arc::default);
         let links = if matches!(kind, InodeKind::Folder(_)) { 2 } else { 1 };
         Arc::new(Inode {
             number,
@@ -169,7 +141,7 @@ impl Inode {
             links: AtomicU32::new(links),
             times: [const { AtomicU64::new(0) }; 4].map(|_: AtomicU64| AtomicU64::new(now)),
             locks: FileLocks::default(),
-            users: Users::default(),
+            users,
             writing: SpinMutex::new(()),
             _charge: charge,
         })
@@ -219,7 +191,7 @@ impl Inode {
     }
 
     /// The inode of an entry of `/proc`.
-    pub(super) fn proc(entry: proc::ProcEntry, number: u64, mode: u32) -> Arc<Inode> {
+    pub(super) fn proc(entry: Box<dyn PseudoEntry>, number: u64, mode: u32) -> Arc<Inode> {
         Inode::make(number, InodeKind::Proc(entry), mode, None)
     }
 
@@ -236,7 +208,7 @@ impl Inode {
             | InodeKind::Timer(_)
             | InodeKind::Epoll(_)
             | InodeKind::Process(_) => 0,
-            InodeKind::Socket(_) | InodeKind::Name(_) => S_IFSOCK,
+            InodeKind::Socket => S_IFSOCK,
             InodeKind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.
@@ -259,8 +231,16 @@ impl Inode {
 
     /// Sets these times to now.
     pub(crate) fn touch(&self, which: &[usize]) {
-        let now = call::real_time();
+        let now = time::real_time();
         which.iter().for_each(|one| self.times[*one].store(now, Ordering::Relaxed));
+    }
+
+    /// A user that writes, if it is a regular file: others are not counted.
+    ///
+    /// # Errors
+    /// ETXTBSY: a program executes it.
+    pub(crate) fn writer(&self) -> Result<Option<Writer>, Errno> {
+        self.users.as_ref().map(Writer::new).transpose()
     }
 
     /// The type, as in directory entries.
@@ -305,6 +285,33 @@ impl Inode {
                 Ok(lock(folder).entries.get(name).map(|entry| Arc::clone(&entry.node)))
             }
             InodeKind::Proc(entry) => entry.child(name),
+            _ => Err(Errno(ENOTDIR)),
+        }
+    }
+
+    /// Calls `add` with the name, the number and the type of each entry of a folder.
+    ///
+    /// # Errors
+    /// ENOTDIR; ENOENT: it was removed. Those of `add`.
+    pub(super) fn list(self: &Arc<Self>, add: &mut AddEntry<'_>) -> Result<(), Errno> {
+        const FOLDER: u8 = 4;
+        let parent = self.parent().map_err(|error| match error {
+            Errno(ENOTDIR) => error,
+            _ => Errno(ENOENT),
+        })?;
+        add(b".", self.number, FOLDER)?;
+        add(b"..", parent.number, FOLDER)?;
+        match &self.kind {
+            InodeKind::Folder(folder) => {
+                // The budget bounds the entries of all folders, so this lock is held for a bounded
+                // time.
+                let folder = lock(folder);
+                let mut entries = folder.entries.iter();
+                entries.try_for_each(|(name, FolderEntry { node, .. })| {
+                    add(name, node.number, node.entry_type())
+                })
+            }
+            InodeKind::Proc(entry) => entry.list(add),
             _ => Err(Errno(ENOTDIR)),
         }
     }

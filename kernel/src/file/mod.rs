@@ -10,7 +10,9 @@
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `deny_write` | files that are executed and not written, or the reverse |
+//! | `device` | devices |
 //! | `ready` | how files tell that they are ready |
+//! | `poll` | what they are ready for |
 //! | `pipe` | pipes |
 //! | `pidfd` | descriptors of processes |
 //! | `epoll` | sets of files that are watched |
@@ -20,6 +22,7 @@
 //! | `locks` | advisory locks |
 //! | `userfaultfd` | userfaultfd |
 //! | `userfault_events` | its events: forks, moves and unmappings of which a monitor reads |
+//! | `pseudo` | files that are made when a program looks |
 //! | `proc` | `/proc` |
 //! | `sysfs` | the settings of huge pages under `/sys` |
 //! | `initial_tree` | the tree at the start: `/dev`, `/sys`, the archive |
@@ -38,6 +41,7 @@
 
 mod budget;
 pub(crate) mod deny_write;
+pub(crate) mod device;
 mod dirents;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
@@ -47,7 +51,9 @@ pub(crate) mod locks;
 pub(crate) mod open;
 pub(crate) mod pidfd;
 pub(crate) mod pipe;
+pub(crate) mod poll;
 pub(crate) mod proc;
+pub(crate) mod pseudo;
 pub(crate) mod ready;
 pub(crate) mod socket;
 pub(crate) mod sysfs;
@@ -272,11 +278,11 @@ pub(crate) fn program(path: &[u8], place: &Place, pid: u32) -> Result<Executable
     let start = Start { folder: place.folder(), pid };
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
-    match &node.kind {
-        InodeKind::File(memory) if node.mode() & 0o111 != 0 => {
+    match (&node.kind, &node.users) {
+        (InodeKind::File(memory), Some(users)) if node.mode() & 0o111 != 0 => {
             let path = found.parent.path(Some(&found.name)).unwrap_or_default();
             let memory = memory.clone();
-            Ok(Executable { memory, path, image: Image::new(node)? })
+            Ok(Executable { memory, path, image: Image::new(users)? })
         }
         _ => Err(Errno(EACCES)),
     }

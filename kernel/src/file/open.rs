@@ -6,22 +6,23 @@
 
 use super::budget::Charge;
 use super::deny_write::Writer;
+use super::device::Device;
 use super::dirents::Listing;
-use super::inode::{CHANGED, Device, Inode, InodeKind, READ, WRITTEN, refused, truncate};
+use super::inode::{CHANGED, Inode, InodeKind, READ, WRITTEN, refused, truncate};
 use super::locks::LockScope;
 use super::pipe::Pipe;
-use super::proc::{Content, read_text};
-use crate::channel;
+use super::pseudo::Contents;
+use super::socket::Socket;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::random;
 use crate::task::Space;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOSPC, ENXIO, ESPIPE,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENXIO, ESPIPE,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, Shared, Shmem};
@@ -63,7 +64,10 @@ pub(crate) struct Open {
     /// Where it was opened, for `/proc/PID/fd`.
     location: Location,
     position: SpinMutex<u64>,
-    content: Content,
+    /// The socket, of the description of one. Its inode does not lead to it.
+    socket: Option<Arc<Socket>>,
+    /// Of a file of `/proc`.
+    contents: Option<Box<dyn Contents>>,
     /// The entries, as they were when the position was 0.
     listing: SpinMutex<Option<Arc<Listing>>>,
     backing: Once<Backing<Kernel>>,
@@ -89,26 +93,37 @@ impl Open {
         mode: Mode,
         flags: u32,
     ) -> Result<Arc<Open>, Errno> {
-        let content = match &node.kind {
-            _ if mode.path => Content::None,
-            InodeKind::Proc(entry) => entry.open(mode)?,
-            InodeKind::Link(_) | InodeKind::Name(_) => return Err(Errno(ENXIO)),
+        Open::with(node, location, mode, flags, None)
+    }
+
+    /// As [`new`](Self::new), with the socket if it is one.
+    pub(super) fn with(
+        node: Arc<Inode>,
+        location: Location,
+        mode: Mode,
+        flags: u32,
+        socket: Option<Arc<Socket>>,
+    ) -> Result<Arc<Open>, Errno> {
+        let contents = match &node.kind {
+            _ if mode.path => None,
+            InodeKind::Proc(entry) => entry.open(mode.write)?,
+            InodeKind::Link(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
             InodeKind::Event(_)
             | InodeKind::Timer(_)
             | InodeKind::Epoll(_)
-            | InodeKind::Socket(_)
+            | InodeKind::Socket
             | InodeKind::Process(_)
                 if location.is_some() =>
             {
                 return Err(Errno(ENXIO));
             }
-            _ => Content::None,
+            _ => None,
         };
         let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
         // As in Linux, the description that memfd_create returns does not count.
         let counts = mode.write && location.is_some();
-        let writer = if counts { Writer::new(&node)? } else { None };
+        let writer = if counts { node.writer()? } else { None };
         let mut other_before = None;
         if let (InodeKind::Pipe(pipe), false) = (&node.kind, mode.path) {
             // One with a name that has no reader.
@@ -126,7 +141,8 @@ impl Open {
             flags: AtomicU32::new(flags),
             location,
             position: SpinMutex::new(0),
-            content,
+            socket,
+            contents,
             listing: SpinMutex::new(None),
             backing: Once::new(),
             has_locks: AtomicBool::new(false),
@@ -165,6 +181,11 @@ impl Open {
         if let InodeKind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
     }
 
+    /// The socket, if it is one.
+    pub(crate) fn socket(&self) -> Option<&Arc<Socket>> {
+        self.socket.as_ref()
+    }
+
     /// The memory of a regular file.
     pub(crate) fn memory(&self) -> Option<&Shared<Shmem<Kernel>>> {
         if let InodeKind::File(memory) = &self.node.kind { Some(memory) } else { None }
@@ -179,7 +200,7 @@ impl Open {
                 | InodeKind::Event(_)
                 | InodeKind::Timer(_)
                 | InodeKind::Epoll(_)
-                | InodeKind::Socket(_)
+                | InodeKind::Socket
                 | InodeKind::Process(_)
                 | InodeKind::Device(Device::Console | Device::Errors)
                 | InodeKind::Link(_)
@@ -215,7 +236,7 @@ impl Open {
             (None, InodeKind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
             (None, InodeKind::Event(_)) => b"anon_inode:[eventfd]".into(),
             (None, InodeKind::Timer(_)) => b"anon_inode:[timerfd]".into(),
-            (None, InodeKind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
+            (None, InodeKind::Socket) => alloc::format!("socket:[{}]", self.node.number).into(),
             (None, InodeKind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
             (None, InodeKind::Process(_)) => b"anon_inode:[pidfd]".into(),
             (None, InodeKind::File(memory)) => {
@@ -245,7 +266,7 @@ impl Open {
 
     /// The space that it shows as `pagemap`.
     pub(crate) fn pagemap(&self) -> Option<Arc<Space>> {
-        if let Content::PageMap(space) = &self.content { space.upgrade() } else { None }
+        self.contents.as_ref()?.pagemap()
     }
 
     /// A program maps it: POSIX lets that count as a read.
@@ -268,26 +289,10 @@ impl Open {
                 }
                 Ok(count)
             }
-            InodeKind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
-            InodeKind::Huge(_)
-            | InodeKind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
-            InodeKind::Device(Device::Zero | Device::Full) => {
-                into.fill(0);
-                Ok(into.len())
-            }
-            InodeKind::Device(Device::Random) => {
-                for part in into.chunks_mut(8) {
-                    part.copy_from_slice(&random::word().to_le_bytes()[..part.len()]);
-                }
-                Ok(into.len())
-            }
-            InodeKind::Proc(entry) => {
-                // As in Linux, the text is that of the first read, not of the opening.
-                if at == 0 && self.content.is_text() {
-                    self.content.renew(entry.open(self.mode)?);
-                }
-                self.content.read(at, into)
-            }
+            InodeKind::Setting(setting) => setting.read(at, into),
+            InodeKind::Huge(_) => Ok(0),
+            InodeKind::Device(device) => device.read(into),
+            InodeKind::Proc(_) => self.contents.as_ref().ok_or(Errno(EISDIR))?.read(at, into),
             InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
@@ -322,21 +327,9 @@ impl Open {
                 let _writing = lock(&self.node.writing);
                 self.write_memory(memory, at, from)
             }
-            InodeKind::Device(Device::Full) => Err(Errno(ENOSPC)),
-            InodeKind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
-            InodeKind::Device(Device::Monitors) => Err(Errno(EINVAL)),
-            InodeKind::Device(device) => {
-                let errors = *device == Device::Errors;
-                let kind = if errors {
-                    channel::MessageKind::Errors
-                } else {
-                    channel::MessageKind::Output
-                };
-                channel::write(kind, from);
-                Ok(from.len())
-            }
-            InodeKind::Setting(setting) => setting.write(from).map(|()| from.len()),
-            InodeKind::Proc(_) => self.content.write(at, from),
+            InodeKind::Device(device) => device.write(from),
+            InodeKind::Setting(setting) => setting.write(at, from),
+            InodeKind::Proc(_) => self.contents.as_ref().ok_or(Errno(EINVAL))?.write(at, from),
             InodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
@@ -411,7 +404,7 @@ impl Open {
         match known {
             Some(known) if position > 0 => Ok((known, position)),
             _ => {
-                let listing = Arc::new(Listing::of(&self.node)?);
+                let listing = Arc::new(Listing::new(|add| self.node.list(add))?);
                 let old = lock(&self.listing).replace(Arc::clone(&listing));
                 drop(old);
                 self.node.touch(&[READ]);
@@ -461,7 +454,7 @@ impl Drop for Open {
         if let (InodeKind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
             epoll.close();
         }
-        if let (InodeKind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
+        if let Some(socket) = &self.socket {
             socket.close();
         }
         if let (InodeKind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {

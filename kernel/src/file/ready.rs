@@ -1,16 +1,13 @@
 //! How files tell that they are ready: for poll, select and epoll.
 //!
-//! [`Open::ready`] says what a file is ready for now. Its [`Changed`] is where threads wait for a
-//! change, and where epolls watch it. A file changes its state first, and calls [`Changed::wake`]
-//! afterwards, with no lock held. A waiter registers first, and looks at `ready` afterwards. So it
-//! sees the change, or is woken.
+//! [`Pollable::ready`](super::epoll::Pollable::ready) says what a file is ready for now. Its
+//! [`Changed`] is where threads wait for a change, and where epolls watch it. A file changes its
+//! state first, and calls [`Changed::wake`] afterwards, with no lock held. A waiter registers
+//! first, and looks at `ready` afterwards. So it sees the change, or is woken.
 //!
 //! A change has a number, with which it is passed on over nested epolls: each passes it on once.
 
 use super::epoll::{Epoll, Key};
-use super::inode::{Device, InodeKind};
-use super::open::Open;
-use super::pipe::PIPE_BUF;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::WaitQueue;
@@ -19,7 +16,7 @@ use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::EEXIST;
-use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+use linux_raw_sys::general::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 use spin::mutex::SpinMutex;
 
 /// Bytes can be read, and can be written.
@@ -90,7 +87,7 @@ impl Changed {
     }
 
     /// Takes out a watcher of a description.
-    fn unwatch_one(&self, owner: usize) -> Option<Arc<Epoll>> {
+    pub(super) fn unwatch_one(&self, owner: usize) -> Option<Arc<Epoll>> {
         let mut watchers = lock(&self.watchers);
         let first = watchers.range(((owner, 0), 0)..=((owner, u32::MAX), usize::MAX)).next();
         let at = *first?.0;
@@ -110,67 +107,5 @@ impl Changed {
         let watchers = lock(&self.watchers);
         let above = watchers.values().map(|epoll| 1 + epoll.changed.levels(most - 1));
         above.max().unwrap_or(0)
-    }
-}
-
-impl Open {
-    /// Where a change is told of, if there can be one. Epolls watch only such files.
-    pub(crate) fn changed(&self) -> Option<&Changed> {
-        match &self.node.kind {
-            InodeKind::Pipe(pipe) => Some(&pipe.changed),
-            InodeKind::Monitor(monitor) => Some(&monitor.changed),
-            InodeKind::Event(event) => Some(&event.changed),
-            InodeKind::Timer(timer) => Some(&timer.changed),
-            InodeKind::Epoll(epoll) => Some(&epoll.changed),
-            InodeKind::Socket(socket) => Some(&socket.changed),
-            InodeKind::Process(pidfd) => Some(&pidfd.process.changed),
-            InodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
-            _ => None,
-        }
-    }
-
-    /// What it is ready for.
-    pub(crate) fn ready(&self) -> u32 {
-        let flag = |events, is: bool| if is { events } else { 0 };
-        match &self.node.kind {
-            InodeKind::Pipe(pipe) => {
-                let ready = pipe.ready();
-                // A reader that came before the first writer has not lost one.
-                let lost = !ready.writers && self.other_before != Some(pipe.openings(false));
-                let reads = flag(READABLE, ready.bytes > 0) | flag(POLLHUP, lost);
-                let room = ready.room >= PIPE_BUF;
-                let writes = flag(WRITABLE, room) | flag(POLLERR, !ready.readers);
-                flag(reads, self.mode.read) | flag(writes, self.mode.write)
-            }
-            InodeKind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
-                true => flag(POLLIN, monitor.has_message()),
-                false => POLLERR,
-            },
-            InodeKind::Event(event) => event.ready(),
-            InodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
-            InodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
-            InodeKind::Socket(socket) => socket.ready(),
-            InodeKind::Process(pidfd) => {
-                flag(READABLE, pidfd.is_ready()) | flag(POLLHUP, pidfd.process().is_err())
-            }
-            _ => READABLE | WRITABLE,
-        }
-    }
-
-    /// The description ends: no epoll watches it any more. No lock is held.
-    pub(super) fn unwatch(&mut self) {
-        if !*self.is_watched.get_mut() {
-            return;
-        }
-        let Some(changed) = self.changed() else { return };
-        while let Some(epoll) = changed.unwatch_one(self.owner()) {
-            epoll.forget(self.owner());
-        }
-    }
-
-    /// An epoll watches it from now on.
-    pub(super) fn set_watched(&self) {
-        // Relaxed: the description is dropped after this call.
-        self.is_watched.store(true, Ordering::Relaxed);
     }
 }

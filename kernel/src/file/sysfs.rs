@@ -5,9 +5,11 @@
 //! settings of this moment. Each space gets them when it is made, and once more when its process
 //! can be found. So a write either finds the process, or comes before its second time.
 
+use super::pseudo::Contents;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::{Space, process as processes};
+use crate::text::read_text;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +80,7 @@ impl Setting {
     }
 
     /// The words; the chosen one is in brackets.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let chosen = self.word();
         let mut text = String::new();
         for word in self.words {
@@ -94,7 +96,7 @@ impl Setting {
     ///
     /// # Errors
     /// EINVAL: no such word, or one that does not work here.
-    pub(super) fn write(&self, text: &[u8]) -> Result<(), Errno> {
+    fn choose(&self, text: &[u8]) -> Result<(), Errno> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let chosen = self.words.iter().position(|word| word.as_bytes() == text);
         let chosen = chosen.ok_or(Errno(EINVAL))?;
@@ -110,6 +112,16 @@ impl Setting {
     }
 }
 
+impl Contents for Setting {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        Ok(read_text(self.text().as_bytes(), at, into))
+    }
+
+    fn write(&self, _: u64, from: &[u8]) -> Result<usize, Errno> {
+        self.choose(from).map(|()| from.len())
+    }
+}
+
 /// Held while a space gets settings, so that two writes, or a write and prctl(2), do not mix.
 static APPLIES: SpinMutex<()> = SpinMutex::new(());
 
@@ -118,7 +130,7 @@ static APPLIES: SpinMutex<()> = SpinMutex::new(());
 /// # Errors
 /// EINVAL: none of `always`, `madvise` and `never`.
 pub(crate) fn set_huge_pages(word: &str) -> Result<(), Errno> {
-    [&TOP, &HUGE].iter().try_for_each(|setting| setting.write(word.as_bytes()))
+    [&TOP, &HUGE].iter().try_for_each(|setting| setting.choose(word.as_bytes()))
 }
 
 /// Where a program gets pages of 2 MiB that has not forbidden them.

@@ -87,7 +87,7 @@ impl TimerFd {
 }
 
 impl Expire for TimerFd {
-    fn expire(&self) {
+    fn expire(self: Arc<Self>) {
         {
             let mut state = lock(&self.state);
             // An entry that comes too late to be cancelled is another one's.

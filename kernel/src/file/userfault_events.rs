@@ -12,7 +12,8 @@
 
 use super::userfaultfd::{self, MESSAGE, Monitor};
 use crate::lock::lock;
-use crate::task::{Space, Thread, WaitQueue};
+use crate::task::memory::Space;
+use crate::task::wait::{Sleeper, WaitQueue};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::{self, Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,7 @@ pub(crate) struct Event {
 /// What a read of a monitor finds.
 pub(crate) enum Message {
     /// A thread that waits for a page.
-    Fault(Words, Arc<Thread>),
+    Fault(Words, Arc<dyn Sleeper>),
     Event(Event),
 }
 

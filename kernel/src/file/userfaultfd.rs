@@ -6,9 +6,9 @@
 //! wait: a call with such memory fails with EFAULT.
 //!
 //! # Why each thread is woken
-//! A thread is in the list before it looks once more whether the fault is still to be resolved. So
-//! a monitor that resolves it either finds the thread in the list, or before that look. Closing the
-//! last descriptor unregisters the memory, and then wakes all.
+//! A thread is in the list before it looks once more (`run/cpu.rs`) whether the fault is still to
+//! be resolved. So a monitor that resolves it either finds the thread in the list, or before that
+//! look. Closing the last descriptor unregisters the memory, and then wakes all.
 
 use super::budget::Charge;
 use super::ready::Changed;
@@ -16,12 +16,14 @@ use super::userfault_events::{Event, Message, Told};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{Space, Thread};
+use crate::task::memory::Space;
+use crate::task::wait::Sleeper;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::{EINVAL, ENOMEM, ESRCH};
 use machine::Cpus;
@@ -90,7 +92,7 @@ pub(super) fn end_change(uffd: u64) {
 
 /// A thread that waits.
 struct Waiting {
-    thread: Arc<Thread>,
+    thread: Arc<dyn Sleeper>,
     /// The page.
     at: u64,
     message: [u64; MESSAGE / 8],
@@ -313,17 +315,30 @@ impl Monitor {
     }
 
     /// The thread does not wait any more.
-    pub(crate) fn forget(&self, thread: &Arc<Thread>) {
+    pub(crate) fn forget(&self, thread: &Arc<impl Sleeper>) {
         let mut waiting = lock(&self.waiting);
-        if let Some(place) = waiting.iter().position(|one| Arc::ptr_eq(&one.thread, thread)) {
+        let is_its = |one: &Waiting| ptr::addr_eq(Arc::as_ptr(&one.thread), Arc::as_ptr(thread));
+        if let Some(place) = waiting.iter().position(is_its) {
             let one = waiting.remove(place);
             drop(waiting);
             drop(one);
         }
     }
 
-    /// Adds a thread that has begun to wait.
-    fn add(&self, thread: &Arc<Thread>, fault: &UserFault) -> Result<(), Errno> {
+    /// Whether a thread that faults gets SIGBUS.
+    pub(crate) fn sends_sigbus(&self) -> bool {
+        self.has(SIGBUS)
+    }
+
+    /// Adds a thread that has begun to wait, with its number.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn add(
+        &self,
+        (thread, tid): (Arc<dyn Sleeper>, u32),
+        fault: &UserFault,
+    ) -> Result<(), Errno> {
         const PAGEFAULT: u64 = 0x12;
         let page = fault.at.get() & !0xfff;
         let kind = match fault.kind {
@@ -333,11 +348,11 @@ impl Monitor {
         };
         let flags = kind | u64::from(fault.access == Access::Write);
         let address = if self.has(EXACT_ADDRESS) { fault.at.get() } else { page };
-        let tid = if self.has(THREAD_ID) { thread.tid().into() } else { 0 };
+        let tid = if self.has(THREAD_ID) { tid.into() } else { 0 };
         let message = [PAGEFAULT, flags, address, tid];
         let mut waiting = lock(&self.waiting);
         waiting.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
-        waiting.push(Waiting { thread: Arc::clone(thread), at: page, message, is_read: false });
+        waiting.push(Waiting { thread, at: page, message, is_read: false });
         drop(waiting);
         self.changed.wake_all();
         Ok(())
@@ -388,7 +403,7 @@ pub(super) fn found() -> &'static SpinMutex<Found> {
 }
 
 impl UserFaultHandler for Monitors {
-    /// The thread cannot wait here. The fault fails, and [`wait`] makes the thread wait.
+    /// The thread cannot wait here. The fault fails, and the thread waits afterwards.
     fn handle(&self, fault: UserFault) -> bool {
         lock(found()).fault = Some(fault);
         false
@@ -424,42 +439,16 @@ impl UserFaultHandler for Monitors {
         Some(number)
     }
 
-    /// The call cannot wait here: [`Events::take`](super::userfault_events::Events::take) lets it wait later.
+    /// The call cannot wait here: [`Events::take`](super::userfault_events::Events::take) lets it
+    /// wait later.
     fn deliver(&self, events: Vec<UserFaultEvent>) {
         lock(found()).events = events;
     }
 }
 
-/// What a thread does whose fault is a monitor's.
-pub(crate) enum Then {
-    /// It waits until this monitor, or a signal, wakes it.
-    Wait(Weak<Monitor>),
-    /// It goes on: the fault was resolved meanwhile.
-    GoOn,
-    /// It gets SIGBUS.
-    Fail,
-}
-
-/// Lets a thread wait whose fault `mm` has just refused as a monitor's. `again` makes the fault
-/// once more; it returns whether it is still the monitor's.
-pub(crate) fn wait(thread: &Arc<Thread>, again: impl FnOnce() -> bool) -> Then {
-    let Some(fault) = lock(found()).fault.take() else { return Then::Fail };
-    let monitor = known(fault.uffd, |known| known.monitor.clone());
-    // It could not unregister its memory.
-    let Some(monitor) = monitor else { return Then::Fail };
-    let Some(strong) = monitor.upgrade() else { return Then::GoOn };
-    if strong.has(SIGBUS) {
-        return Then::Fail;
-    }
-    thread.begin_wait();
-    if strong.add(thread, &fault).is_err() {
-        thread.end_wait();
-        return Then::Fail;
-    }
-    if again() {
-        return Then::Wait(monitor);
-    }
-    thread.end_wait();
-    strong.forget(thread);
-    Then::GoOn
+/// The fault that `mm` has just refused on this CPU as a monitor's, and the monitor. None: the
+/// monitor could not unregister its memory when it ended.
+pub(crate) fn refused() -> Option<(UserFault, Weak<Monitor>)> {
+    let fault = lock(found()).fault.take()?;
+    known(fault.uffd, |known| known.monitor.clone()).map(|monitor| (fault, monitor))
 }

@@ -14,7 +14,8 @@ pub(crate) use queue::Waiter;
 
 use crate::errno::Errno;
 use crate::machine::Kernel;
-use crate::task::{Space, Thread};
+use crate::task::memory::Space;
+use crate::task::wait::Sleeper;
 use crate::user::END;
 use crate::user::copy::User;
 use alloc::sync::Arc;
@@ -80,7 +81,7 @@ static TABLE: [Bucket<Key>; BUCKETS] = [const { sync::Mutex::new(Vec::new()) }; 
 /// # Errors
 /// EAGAIN: it is not. ENOMEM. EFAULT.
 pub(crate) fn begin(
-    thread: &Arc<Thread>,
+    thread: Arc<dyn Sleeper>,
     user: User<'_>,
     key: Key,
     at: u64,

@@ -18,7 +18,7 @@ use super::{HAS_WAITERS, Key, OWNER, OWNER_DIED, peek};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::machine::compare_exchange;
-use crate::task::{Thread, process};
+use crate::task::wait::Sleeper;
 use crate::user::copy::User;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,12 +32,18 @@ const DEPTH: usize = 1024;
 
 /// A thread that waits for a lock.
 pub(crate) struct Waiter {
-    thread: Arc<Thread>,
+    thread: Arc<dyn Sleeper>,
     tid: u32,
     /// It has the lock.
     granted: AtomicBool,
     /// The owner has ended, and this one is next.
     inherits: AtomicBool,
+}
+
+impl Waiter {
+    fn wake(&self) {
+        Arc::clone(&self.thread).wake();
+    }
 }
 
 struct Waiting {
@@ -98,20 +104,21 @@ impl Word {
         unsafe { compare_exchange(VirtAddr::new(self.at), old, new) }.map_err(|_| Absent)
     }
 
-    /// Takes the lock, or enters the list. With `only_try`, fails instead of entering.
+    /// Takes the lock, or enters the list. With `only_try`, fails instead of entering. `is_thread`
+    /// says whether there is a thread of a number.
     ///
     /// # Errors
     /// EDEADLK: the thread has it, or a thread that has it waits for one of this thread. ESRCH: the
     /// owner is gone. EAGAIN: it has an owner. EFAULT, ENOMEM.
     pub(crate) fn take(
         self,
-        thread: &Arc<Thread>,
+        (thread, tid): (Arc<dyn Sleeper>, u32),
         user: User<'_>,
         only_try: bool,
+        is_thread: impl Fn(u32) -> bool,
     ) -> Result<Option<Arc<Waiter>>, Errno> {
-        let tid = thread.tid();
         let waiter = Arc::new(Waiter {
-            thread: Arc::clone(thread),
+            thread,
             tid,
             granted: AtomicBool::new(false),
             inherits: AtomicBool::new(false),
@@ -131,7 +138,7 @@ impl Word {
             if only_try {
                 return fail(EAGAIN);
             }
-            if process::thread(owner).is_none() {
+            if !is_thread(owner) {
                 return fail(ESRCH);
             }
             if is_circle(list, owner, tid) {
@@ -170,7 +177,7 @@ impl Word {
             Ok(PiStep::Done(Ok(Some(grant(list, first)))))
         })??;
         if let Some(waiter) = next {
-            waiter.thread.wake();
+            waiter.wake();
         }
         Ok(())
     }
@@ -234,7 +241,7 @@ pub(crate) fn give_up(waiter: &Arc<Waiter>) -> bool {
     let next = waiter.inherits.load(Ordering::Relaxed).then(|| inherit(&list, key, owner));
     drop(list);
     if let Some(next) = next.flatten() {
-        next.thread.wake();
+        next.wake();
     }
     false
 }
@@ -258,7 +265,7 @@ pub(crate) fn leave(tid: u32) {
             && is_first
             && let Some(waiter) = inherit(&list, key, owner)
         {
-            waiter.thread.wake();
+            waiter.wake();
         }
     }
 }

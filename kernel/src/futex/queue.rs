@@ -11,7 +11,7 @@
 //! locks held, so the waiter looks again with the lock held whether it has the right one.
 //! `crates/machine/tests/futex_loom.rs` runs this file under loom.
 
-use super::Thread;
+use super::Sleeper;
 use super::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 use crate::lock::lock;
 use alloc::collections::TryReserveError;
@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 /// A thread that waits.
 pub(crate) struct Waiter {
-    thread: Arc<Thread>,
+    thread: Arc<dyn Sleeper>,
     bits: u32,
     woken: AtomicBool,
     /// The bucket that has it. A requeue changes it, with both locks held.
@@ -32,9 +32,9 @@ pub(super) type Bucket<K> = Mutex<Vec<(K, Arc<Waiter>)>>;
 
 impl Waiter {
     /// A waiter for one of the bits, in no bucket yet.
-    pub(super) fn new(thread: &Arc<Thread>, bits: u32) -> Arc<Waiter> {
+    pub(super) fn new(thread: Arc<dyn Sleeper>, bits: u32) -> Arc<Waiter> {
         Arc::new(Waiter {
-            thread: Arc::clone(thread),
+            thread,
             bits,
             woken: AtomicBool::new(false),
             bucket: AtomicUsize::new(0),
@@ -51,7 +51,7 @@ impl Waiter {
     fn wake(&self) {
         // Relaxed: as above.
         self.woken.store(true, Ordering::Relaxed);
-        self.thread.wake();
+        Arc::clone(&self.thread).wake();
     }
 
     /// Ends the wait from the waiter's side. Returns whether it was woken before.

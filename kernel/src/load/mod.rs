@@ -11,42 +11,34 @@
 //! |---|---|
 //! | `script` | the first line of a script |
 //! | `elf` | the file: what to map, and where |
+//! | `space` | its address space |
 //! | `stack` | the stack as a program finds it: arguments, environment, auxiliary vector |
 
 mod elf;
 mod script;
+mod space;
 mod stack;
 
-pub(crate) use stack::CLOCK_TICKS;
+pub(crate) use space::unmap_by_grace_periods;
 
 use crate::errno::Errno;
 use crate::file::{self, Executable};
 use crate::path::Place;
 use crate::random;
-use crate::task::process::{Name, Program};
-use crate::task::{Space, new_space};
+use crate::task::memory::STACK;
+use crate::task::program::{Loaded, Name, Program};
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use elf::{Headers, Role};
 use linux_raw_sys::errno::{EIO, ELIBBAD, ELOOP, ENOEXEC, ENOMEM};
 use mm::{Layout, MapFlags};
+use space::new_space;
 
 /// The most scripts that lead to a program, each by the next.
 const SCRIPTS: usize = 5;
-/// The longest that a stack becomes.
-pub(crate) const STACK: usize = 8 << 20;
 /// The part of it that is mapped at the start.
 const FIRST_STACK: usize = 132 << 10;
-
-/// A program that can start.
-pub(crate) struct Loaded {
-    pub(crate) space: Arc<Space>,
-    pub(crate) entry: u64,
-    pub(crate) stack: u64,
-    /// The name of its first thread.
-    pub(crate) name: Name,
-}
 
 /// The name of the first thread: that of the file, as the program's starter wrote it.
 fn name(path: &[u8]) -> Name {

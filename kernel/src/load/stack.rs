@@ -2,11 +2,11 @@
 //! auxiliary vector). From high to low addresses: the texts, random bytes, the vector, the
 //! environment's pointers, the arguments' pointers, their number.
 
-use super::STACK;
 use super::elf::Image;
 use crate::errno::Errno;
 use crate::random;
-use crate::task::Space;
+use crate::task::memory::{STACK, Space};
+use crate::time::CLOCK_TICKS;
 use alloc::vec::Vec;
 use linux_raw_sys::auxvec::{
     AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP,
@@ -17,9 +17,6 @@ use linux_raw_sys::errno::{E2BIG, ENOMEM};
 use machine::VirtAddr;
 use mm::Access;
 use zerocopy::IntoBytes;
-
-/// Ticks a second of the times that calls return.
-pub(crate) const CLOCK_TICKS: u64 = 100;
 
 /// Fills the stack that ends at `end`, and returns the stack pointer.
 pub(super) fn fill(

@@ -1,6 +1,6 @@
 //! Memory: frames from the boot memory map, accessed through the direct map.
 
-use super::Kernel;
+use super::kernel::Kernel;
 use crate::layout::DIRECT;
 use alloc::boxed::Box;
 use core::ptr::{self, NonNull};

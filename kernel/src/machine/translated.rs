@@ -1,6 +1,6 @@
 //! Loads and stores through the MMU that return faults as errors.
 
-use super::Kernel;
+use super::kernel::Kernel;
 use crate::arch::features;
 use crate::trap::probe::{self, Outcome};
 use machine::{Fault, FaultKind, Irqs, Translated, VirtAddr};

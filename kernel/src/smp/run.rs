@@ -3,24 +3,27 @@
 use super::tlb_grace;
 use crate::arch::irqchip;
 use crate::cpu::area;
+use crate::cpu::job::Job;
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{CpuId, CpuSet, Cpus, Host, Irqs, Program, Step};
 
-/// A job, and the number of jobs that have not ended.
-pub(crate) struct Job {
-    program: Program<'static>,
-    left: *const AtomicUsize,
-}
-
 /// This machine, for trials and experiments.
 pub(crate) fn host() -> Host<'static, Kernel> {
     Host { machine: &Kernel, run: &run, quiet }
+}
+
+/// Runs a program on each CPU at once, with the CPU's number. Returns the first error.
+pub(crate) fn everywhere(
+    program: impl Fn(usize) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    host().on_each(Kernel.count(), program).into_iter().flatten().collect()
 }
 
 /// Runs programs at once and waits for all: the first on this CPU, which is the boot CPU, the

@@ -8,14 +8,13 @@ use crate::grace::Grace;
 use crate::machine::Kernel;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use machine::{AtomicCpuSet, CpuSet, Flush, Irqs, PhysAddr, Step, Tlb};
+use machine::{Flush, Irqs, PhysAddr, Step, Tlb};
 
 /// Timer interrupts a second, of each CPU.
 const HERTZ: u64 = 250;
 /// Nanoseconds that a CPU may take to start: a hundred seconds, because the host may be busy.
 const PATIENCE: u64 = 100_000_000_000;
 
-static ONLINE: AtomicCpuSet = AtomicCpuSet::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The next CPU's page table, the end of its stack, and its area. `boot::entry` reads them.
@@ -25,11 +24,6 @@ static TABLE: AtomicU64 = AtomicU64::new(0);
 static STACK_END: AtomicU64 = AtomicU64::new(0);
 #[unsafe(export_name = "ap_area")]
 static AREA: AtomicU64 = AtomicU64::new(0);
-
-/// CPUs that have started.
-pub(crate) fn online() -> CpuSet {
-    ONLINE.load()
-}
 
 /// Starts all other CPUs.
 ///
@@ -84,7 +78,7 @@ unsafe extern "C" fn start_ap(area: &'static Area) -> ! {
 
 /// Makes this CPU one that receives shootdowns, and starts its timer. Interrupts are off.
 pub(crate) fn take_part() {
-    ONLINE.insert(area::cpu());
+    area::set_online();
     // Drops translations that it cached before it could be asked to flush. The kernel's are global.
     Kernel.flush(Flush::All);
     assert!(Grace::start(), "no memory for what this CPU retires");

@@ -60,6 +60,6 @@ pub(crate) fn tick() {
     TICK.read().iter().for_each(|tick| tick());
     #[cfg(target_arch = "x86_64")]
     crate::stats::look_at_frames();
-    crate::test::tell();
+    crate::progress::tell();
     area::here().ticking.set(false);
 }

@@ -5,9 +5,11 @@
 //! in no list then. The rest follows at once: files, children, and the parent hears of the end.
 
 use super::memory::{self, Memory};
-use super::process::{self, Exit, FIRST};
-use super::run::Next;
+use super::pid::Exit;
+use super::process::{self, FIRST};
+use super::schedule::Next;
 use super::signal::SIGCHLD;
+use super::wait::Sleeper;
 use super::{Own, Process, Thread, run_queue, signal};
 use crate::file::ready::READABLE;
 use crate::futex;
@@ -39,7 +41,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
             futex::wake_word(user, own.clear_tid, 1);
         }
     }
-    own.clock.tell(thread);
+    thread.tell(own, false);
     own.end();
     thread.set_ended();
     end_vfork(thread);
@@ -62,7 +64,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
 /// Goes on with what a thread does before all else: it empties memory. Returns the step of the
 /// loop that follows, as `step` does.
 #[cold]
-pub(super) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+pub(crate) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = own.empties.take_if(|space| memory::empty(space))?;
     drop(space);
     // A thread that replaces its program has the new memory.
@@ -85,7 +87,7 @@ fn end(process: &Arc<Process>) {
     signal::end(process);
     give_up_children(process);
     tell_parent(process, how);
-    process.changed.wake(READABLE);
+    process.handle.changed.wake(READABLE);
     if process.pid == FIRST {
         // The others end with the first.
         process.reap();
@@ -102,7 +104,7 @@ fn end(process: &Arc<Process>) {
 fn tell_parent(process: &Arc<Process>, how: Exit) {
     loop {
         let Some(parent) = lock(&process.parent).upgrade() else {
-            *lock(&process.ended) = Some(how);
+            *lock(&process.handle.ended) = Some(how);
             return process.reap();
         };
         let mut children = lock(&parent.children);
@@ -112,7 +114,7 @@ fn tell_parent(process: &Arc<Process>, how: Exit) {
             Kernel.relax();
             continue;
         };
-        *lock(&process.ended) = Some(how);
+        *lock(&process.handle.ended) = Some(how);
         let forgotten = signal::child_ended(&parent, process, how).then(|| children.remove(at));
         drop(children);
         if forgotten.is_some() {
@@ -142,7 +144,7 @@ fn give_up_children(process: &Arc<Process>) {
         *lock(&child.parent) = first.as_ref().map_or_else(Weak::new, Arc::downgrade);
         match &first {
             Some(first) => lock(&first.children).push(child),
-            None if lock(&child.ended).is_some() => child.reap(),
+            None if lock(&child.handle.ended).is_some() => child.reap(),
             None => {}
         }
     }

@@ -4,11 +4,31 @@
 //! step by step, before its parent hears of the end. So a parent that has waited for a child has
 //! the child's memory back, and the end of a large program delays no other.
 
-use super::Space;
+use crate::grace::Grace;
+use crate::machine::Kernel;
+use crate::stats::frames_at_start;
 use alloc::sync::Arc;
+use mm::{Commitment, Overcommit, Shared};
+use paging::X86_64L4;
+use spin::Once;
 
+/// The memory of a program.
+pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
+
+/// The longest that a stack becomes.
+pub(crate) const STACK: usize = 8 << 20;
 /// The pages of a step: between two of them, the CPU looks whether the turn is over.
 const STEP: usize = 1024;
+
+/// The memory that is promised to programs. As with `vm.overcommit_memory` 0, one call alone may
+/// not ask for more than there is.
+pub(crate) fn promises() -> Result<&'static Shared<Commitment<Kernel>>, vma::Error> {
+    static PROMISES: Once<Shared<Commitment<Kernel>>> = Once::new();
+    PROMISES.try_call_once(|| {
+        let memory = (frames_at_start() << 12) as usize;
+        Commitment::try_new(&Kernel, Overcommit::Heuristic { memory })
+    })
+}
 
 /// The memory of a process.
 pub(crate) struct Memory {

@@ -16,14 +16,15 @@
 //! process ends. One that is ending already gets room once: a call that fills memory would
 //! otherwise live on pages that are taken back from itself.
 
-use super::process::{self, Exit};
+use super::pid::Exit;
+use super::process;
 use super::signal::SIGKILL;
 use super::{Process, Space};
 use crate::cpu::area;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::println;
-use crate::run::frames_at_start;
+use crate::stats::frames_at_start;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +40,9 @@ pub(crate) fn is_near() -> bool {
 /// Whether memory is on its way back: a process is ending. Takes back its pages, and what waits for
 /// a grace period.
 pub(crate) fn is_passing() -> bool {
-    let ends =
-        |process: &Arc<Process>| lock(&process.exiting).is_some() && lock(&process.ended).is_none();
+    let ends = |process: &Arc<Process>| {
+        lock(&process.exiting).is_some() && lock(&process.handle.ended).is_none()
+    };
     let _one = lock(&MAKES_ROOM);
     // Before the rest, which takes long: a process that ends meanwhile has given its memory back.
     let is_passing = process::next(0, ends).is_some();
@@ -49,7 +51,7 @@ pub(crate) fn is_passing() -> bool {
 }
 
 /// Makes room when no frame is free.
-pub(super) struct Shortage;
+pub(crate) struct Shortage;
 
 /// Held by the CPU that makes room.
 static MAKES_ROOM: SpinMutex<()> = SpinMutex::new(());

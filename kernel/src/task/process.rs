@@ -1,13 +1,16 @@
 //! A process: what its threads share. The table of all processes.
 
 use super::credentials::Identity;
-use super::memory::Memory;
+use super::memory::{Memory, Space};
+use super::pid::{Exit, Pid};
+use super::program::{Name, Program, shown};
+use super::signal::state::OfProcess;
+use super::signal::timers::Timers;
+use super::thread::Thread;
 use super::usage::Usage;
-use super::{Space, Thread, WaitQueue, signal};
+use super::wait::WaitQueue;
+use crate::errno::Errno;
 use crate::file::Files;
-use crate::file::deny_write::Image;
-use crate::file::ready::Changed;
-use crate::file::sysfs;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -17,7 +20,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use linux_raw_sys::general::POLLHUP;
+use linux_raw_sys::errno::ESRCH;
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -26,28 +29,11 @@ pub(crate) const FIRST: u32 = 1;
 /// Numbers are below this, as in Linux with many CPUs.
 const NUMBERS: u32 = 1 << 22;
 
-/// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
-    /// It called exit.
-    Code(u8),
-    /// A signal ended it.
-    Signal(u8),
-}
-
-impl Exit {
-    /// The status that wait4 gives.
-    pub(crate) fn status(self) -> u32 {
-        match self {
-            Exit::Code(code) => u32::from(code) << 8,
-            Exit::Signal(number) => number.into(),
-        }
-    }
-}
-
 /// A process.
 pub(crate) struct Process {
     pub(crate) pid: u32,
+    /// The same number, with what outlives the process.
+    pub(crate) handle: Arc<Pid>,
     /// The process group and the session.
     pub(crate) group: AtomicU32,
     pub(crate) session: AtomicU32,
@@ -65,11 +51,9 @@ pub(crate) struct Process {
     pub(super) had_room: AtomicBool,
     pub(crate) files: SpinMutex<Option<Arc<Files>>>,
     pub(crate) place: SpinMutex<Place>,
-    pub(crate) signals: SpinMutex<signal::OfProcess>,
+    pub(crate) signals: SpinMutex<OfProcess>,
     /// Set when it is ending: how.
     pub(crate) exiting: SpinMutex<Option<Exit>>,
-    /// Set when all its threads have ended.
-    pub(crate) ended: SpinMutex<Option<Exit>>,
     /// The signal that its parent gets at its end; 0 for none. A new parent, and the parent of a
     /// new program, get SIGCHLD.
     pub(crate) exit_signal: AtomicU32,
@@ -90,30 +74,9 @@ pub(crate) struct Process {
     /// What its threads have used in turns that are over.
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
-    pub(crate) timers: signal::Timers,
-    /// Told of its end, for descriptors of it.
-    pub(crate) changed: Changed,
+    pub(crate) timers: Timers,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
-}
-
-/// The name of a thread: up to 15 bytes, and zeros.
-pub(crate) type Name = [u8; 16];
-
-/// A name as texts show it.
-pub(crate) fn shown(name: &Name) -> String {
-    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
-}
-
-/// What /proc says of a program.
-#[derive(Clone, Default)]
-pub(crate) struct Program {
-    pub(crate) path: Vec<u8>,
-    /// Keeps writers of its file out; none when the process has ended.
-    pub(crate) image: Option<Arc<Image>>,
-    /// Each with a zero behind it. Shared with the processes that fork: there may be megabytes.
-    pub(crate) arguments: Arc<Vec<u8>>,
 }
 
 static ALL: SpinMutex<BTreeMap<u32, Arc<Process>>> = SpinMutex::new(BTreeMap::new());
@@ -134,6 +97,15 @@ pub(crate) fn number() -> u32 {
 /// The process of this number.
 pub(crate) fn process(pid: u32) -> Option<Arc<Process>> {
     lock(&ALL).get(&pid).cloned()
+}
+
+/// The process of a descriptor.
+///
+/// # Errors
+/// ESRCH: its parent has waited for its end.
+pub(crate) fn of(pid: &Arc<Pid>) -> Result<Arc<Process>, Errno> {
+    let found = process(pid.number).filter(|process| Arc::ptr_eq(&process.handle, pid));
+    found.ok_or(Errno(ESRCH))
 }
 
 /// The thread of this number.
@@ -183,6 +155,7 @@ impl Process {
         };
         let process = Arc::new(Process {
             pid,
+            handle: Arc::new(Pid::new(pid)),
             group: of(|parent| &parent.group),
             session: of(|parent| &parent.session),
             parent: SpinMutex::default(),
@@ -197,7 +170,6 @@ impl Process {
             place: SpinMutex::default(),
             signals: SpinMutex::default(),
             exiting: SpinMutex::default(),
-            ended: SpinMutex::default(),
             exit_signal: exit_signal.into(),
             programs: AtomicU32::new(0),
             programs_of_parent: AtomicU32::new(0),
@@ -207,8 +179,7 @@ impl Process {
             name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
-            timers: signal::Timers::default(),
-            changed: Changed::new(),
+            timers: Timers::default(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
             ),
@@ -224,7 +195,6 @@ impl Process {
         if let Some(maker) = maker {
             process.join_parent(maker, as_sibling);
         }
-        process.space().iter().for_each(sysfs::apply);
         Some(process)
     }
 
@@ -285,7 +255,7 @@ impl Process {
             lock(&parent.children).retain(|child| !Arc::ptr_eq(child, self));
         }
         lock(&ALL).remove(&self.pid);
-        self.changed.wake(POLLHUP);
+        self.handle.set_reaped();
     }
 
     /// Makes all threads end. The first cause counts.

@@ -11,12 +11,12 @@
 //! until they have used their turns. A round ends early after [`LONGEST_ROUND`]: a thread of the
 //! second list waits at most that long, and for the turns of those before it.
 
-use super::Thread;
+use super::thread::Thread;
 use crate::apic;
 use crate::clock;
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::trap::entry::WAKE;
+use crate::trap::vector::WAKE;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -57,16 +57,16 @@ impl Ready {
         self.now.len() + self.later.len()
     }
 
-    fn add(&mut self, thread: &Arc<Thread>, round: &AtomicU64) {
+    fn add(&mut self, thread: Arc<Thread>, round: &AtomicU64) {
         // Relaxed: the round changes under the lock of the queue.
         if thread.schedule.has_turn(round.load(Ordering::Relaxed)) {
-            self.now.push_back(Arc::clone(thread));
+            self.now.push_back(thread);
             return;
         }
         if self.later.is_empty() {
             self.since = clock::now();
         }
-        self.later.push_back(Arc::clone(thread));
+        self.later.push_back(thread);
     }
 
     /// Takes the first thread that may run on this CPU. Its own CPU begins a new round if need be.
@@ -97,7 +97,7 @@ fn queues() -> &'static [Queue] {
 }
 
 /// Puts a thread whose state is ready into a queue.
-pub(super) fn add(thread: &Arc<Thread>) {
+pub(super) fn add(thread: Arc<Thread>) {
     let allowed = *lock(&thread.affinity);
     // Relaxed: a hint.
     let last = CpuId::new(thread.cpu.load(Ordering::Relaxed)).unwrap_or_default();
@@ -110,7 +110,7 @@ pub(super) fn add(thread: &Arc<Thread>) {
     add_to(cpu, thread);
 }
 
-fn add_to(cpu: CpuId, thread: &Arc<Thread>) {
+fn add_to(cpu: CpuId, thread: Arc<Thread>) {
     let queue = &queues()[cpu.index()];
     {
         let mut ready = lock(&queue.ready);
@@ -127,7 +127,7 @@ fn add_to(cpu: CpuId, thread: &Arc<Thread>) {
 }
 
 /// Puts the thread that this CPU has run at the end of a queue.
-pub(super) fn put_back(thread: &Arc<Thread>) {
+pub(crate) fn put_back(thread: Arc<Thread>) {
     thread.set_ready();
     let here = Kernel.current();
     if lock(&thread.affinity).contains(here) {
@@ -157,20 +157,20 @@ fn interrupt(cpu: CpuId) {
 }
 
 /// Wakes all idle CPUs: there is nothing more to do.
-pub(super) fn wake_all() {
+pub(crate) fn wake_all() {
     for cpu in Kernel.online().iter() {
         interrupt(cpu);
     }
 }
 
 /// Whether this CPU has other threads to run.
-pub(super) fn has_others() -> bool {
+pub(crate) fn has_others() -> bool {
     // Relaxed: a hint.
     queues()[Kernel.current().index()].len.load(Ordering::Relaxed) != 0
 }
 
 /// The next thread of this CPU: from its own queue, else from another's.
-pub(super) fn next() -> Option<Arc<Thread>> {
+pub(crate) fn next() -> Option<Arc<Thread>> {
     let here = Kernel.current();
     let all = queues();
     let own = core::iter::once(here.index());
@@ -196,7 +196,7 @@ pub(super) fn next() -> Option<Arc<Thread>> {
 }
 
 /// Says whether this CPU is idle. A CPU that says so looks once more before it sleeps.
-pub(super) fn set_idle(idle: bool) {
+pub(crate) fn set_idle(idle: bool) {
     let here = Kernel.current();
     if idle {
         IDLE.insert(here);
@@ -208,7 +208,7 @@ pub(super) fn set_idle(idle: bool) {
 }
 
 /// Whether a queue has a thread.
-pub(super) fn has_any() -> bool {
+pub(crate) fn has_any() -> bool {
     // Relaxed: as in `next`.
     queues().iter().any(|queue| queue.len.load(Ordering::Relaxed) != 0)
 }

@@ -21,6 +21,16 @@ const TURN: u64 = 8_000_000;
 const SHORTEST: u64 = 4_000_000;
 const LONGEST: u64 = 40_000_000;
 
+/// What a thread does when its turn is over.
+pub(crate) enum Next {
+    /// It goes on when its turn comes again.
+    Ready,
+    /// It waits.
+    Park,
+    /// It has ended.
+    Gone,
+}
+
 /// The nice value, the policy, and the turn. All accesses are relaxed: numbers only. The next turn
 /// heeds the first two. Only the CPU that has the thread changes the turn, and the queue's lock
 /// passes it on.
@@ -54,12 +64,12 @@ impl Schedule {
     }
 
     /// Whether the thread may run in this round of a queue: its turn has not begun, or has a rest.
-    pub(super) fn has_turn(&self, round: u64) -> bool {
+    pub(crate) fn has_turn(&self, round: u64) -> bool {
         self.round.load(Ordering::Relaxed) != round || self.left.load(Ordering::Relaxed) != 0
     }
 
     /// The thread begins its turn of this round, or goes on with it.
-    pub(super) fn begin_turn(&self, round: u64) {
+    pub(crate) fn begin_turn(&self, round: u64) {
         if self.round.load(Ordering::Relaxed) != round || self.left() == 0 {
             self.round.store(round, Ordering::Relaxed);
             self.set_left(self.turn());
@@ -67,12 +77,12 @@ impl Schedule {
     }
 
     /// Nanoseconds that are left of its turn.
-    pub(super) fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
     /// Sets what is left of its turn.
-    pub(super) fn set_left(&self, nanos: u64) {
+    pub(crate) fn set_left(&self, nanos: u64) {
         self.left.store(nanos, Ordering::Relaxed);
     }
 

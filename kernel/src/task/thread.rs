@@ -4,20 +4,28 @@
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
-use super::process::{Name, Program};
+use super::memory::Space;
+use super::pid::Exit;
+use super::process::Process;
+use super::program::{Loaded, Name, Program};
+use super::run_queue;
 use super::schedule::Schedule;
+use super::signal::stack::AltStack;
+use super::signal::state::OfThread;
 use super::state::State;
-use super::timer::Timer;
+use super::timer::{self, Expire, Timer};
 use super::usage::{Clock, Usage};
-use super::{Process, Space, run_queue, signal};
-use crate::call::{Outcome, PolledFile, strace};
+use super::wait::Sleeper;
+use crate::call::outcome::Outcome;
 use crate::file::Files;
 use crate::file::open::Open;
+use crate::file::poll::PolledFile;
 use crate::file::userfault_events::Events;
 use crate::file::userfaultfd::Monitor;
 use crate::futex::{self, Waiter, pi};
-use crate::load::Loaded;
+use crate::lock::lock;
 use crate::machine::Kernel;
+use crate::text::Text;
 use crate::trap::Registers;
 use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
@@ -47,7 +55,7 @@ pub(crate) struct Thread {
     pub(crate) cpu: AtomicUsize,
     /// The CPUs on which it may run.
     pub(crate) affinity: SpinMutex<CpuSet>,
-    pub(crate) signals: SpinMutex<signal::OfThread>,
+    pub(crate) signals: SpinMutex<OfThread>,
     pub(crate) schedule: Schedule,
 }
 
@@ -77,7 +85,7 @@ pub(crate) struct Own {
     /// The memory that the thread has used as the last one, and empties before all else.
     pub(crate) empties: Option<Arc<Space>>,
     /// The alternate stack of signals.
-    pub(crate) stack: signal::AltStack,
+    pub(crate) stack: AltStack,
 }
 
 /// What a call finds when it is made again after waiting. Each kind of call uses some.
@@ -115,7 +123,7 @@ pub(crate) struct Resume {
     /// The end of a pipe that waits for the other.
     pub(crate) opening: Option<Opening>,
     /// What the line about the call says of its beginning.
-    pub(crate) begun: Option<strace::Begun>,
+    pub(crate) begun: Option<Begun>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
     /// Its descriptors, and the files that they named when it began to wait or to move bytes.
@@ -137,6 +145,13 @@ pub(crate) struct Opening {
     pub(crate) flags: u32,
     /// The openings of the other end before.
     pub(crate) before: u64,
+}
+
+/// What the line about a call (`call::strace`) says of its beginning.
+pub(crate) struct Begun {
+    pub(crate) at: u64,
+    pub(crate) number: usize,
+    pub(crate) arguments: Text,
 }
 
 /// A [`Resume`], and whether a call has changed it: most do not, and leave nothing to clear.
@@ -172,6 +187,15 @@ impl Touched {
 }
 
 impl Resume {
+    /// Wakes the thread, whose own this is, at this time or later, until its call is over.
+    pub(crate) fn wake_at(&mut self, time: u64, thread: &Arc<Thread>) {
+        if let Some(before) = self.timer.take() {
+            before.cancel();
+        }
+        let thread = Arc::downgrade(thread);
+        self.timer = Some(timer::call_at(time, thread));
+    }
+
     #[cold]
     fn clear(&mut self) {
         if let Some(waiter) = self.futex.take() {
@@ -202,7 +226,7 @@ impl Own {
             clock: Clock::default(),
             monitor: None,
             empties: None,
-            stack: signal::AltStack::default(),
+            stack: AltStack::default(),
         })
     }
 }
@@ -232,7 +256,7 @@ impl Own {
     }
 
     /// The memory that the CPU has active while it runs the thread: none when it has ended.
-    pub(super) fn active(&self) -> Option<&Arc<Space>> {
+    pub(crate) fn active(&self) -> Option<&Arc<Space>> {
         self.space.as_ref()
     }
 
@@ -244,6 +268,13 @@ impl Own {
     /// Gives the memory up: the thread has ended.
     pub(super) fn end(&mut self) {
         self.space = None;
+    }
+
+    /// Whether the thread has run for its turn, and others wait for this CPU. Wakes those whose
+    /// time has come. Two loads and two readings of the clock.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        timer::expire();
+        self.clock.is_turn_over() && run_queue::has_others()
     }
 }
 
@@ -261,7 +292,7 @@ impl Thread {
             used: Usage::default(),
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
-            signals: SpinMutex::new(signal::OfThread::default()),
+            signals: SpinMutex::new(OfThread::default()),
             schedule: Schedule::default(),
         })
     }
@@ -315,18 +346,13 @@ impl Thread {
 
     /// The thread has made its last call.
     pub(super) fn set_ended(&self) {
-        // Relaxed, here and below: only the mark. A CPU that sees it late keeps the
-        // thread for longer.
+        // Relaxed: only the mark. A CPU that sees it late keeps the thread for longer.
         self.ended.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
     }
 
     /// Gives the thread up, if it still has to wait. Its registers are saved. Returns false if it
     /// has been woken; then this CPU still has it.
-    pub(super) fn park(&self) -> bool {
+    pub(crate) fn park(&self) -> bool {
         self.state.park()
     }
 
@@ -344,17 +370,10 @@ impl Thread {
         fence(Ordering::SeqCst);
     }
 
-    /// Ends its waiting, if it waits. Call it after the event.
-    pub(crate) fn wake(self: &Arc<Self>) {
-        if self.state.wake() {
-            run_queue::add(self);
-        }
-    }
-
     /// Makes the thread look for signals, and for its end, before it goes on.
     pub(crate) fn call_attention(self: &Arc<Self>) {
         if self.state.call_attention() {
-            run_queue::add(self);
+            run_queue::add(Arc::clone(self));
         }
         run_queue::poke(self);
     }
@@ -367,5 +386,40 @@ impl Thread {
     /// Clears the mark, before it looks.
     pub(crate) fn take_attention(&self) {
         self.state.take_attention();
+    }
+
+    /// Ends its process.
+    pub(crate) fn end_process(self: &Arc<Self>, how: Exit) {
+        self.process.end(how);
+        // For a thread that is not in the list any more.
+        let _ = lock(&self.process.exiting).get_or_insert(how);
+        self.call_attention();
+    }
+
+    /// Adds what is new to what the thread and its process have used, as time in the program, or
+    /// `in_kernel`. Four atomic additions.
+    pub(crate) fn tell(&self, own: &mut Own, in_kernel: bool) {
+        let more = own.clock.take(in_kernel);
+        self.used.add(more);
+        self.process.used.add(more);
+    }
+}
+
+impl Sleeper for Thread {
+    fn wake(self: Arc<Self>) {
+        if self.state.wake() {
+            run_queue::add(self);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        // Relaxed: as in `set_ended`.
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Expire for Thread {
+    fn expire(self: Arc<Self>) {
+        self.wake();
     }
 }

@@ -1,9 +1,7 @@
-//! Threads that wait for a time, and timers of processes and files, for each CPU. A CPU looks in
-//! its loop, and so after each tick: a timer is late by a tick at most, unless the kernel works for
-//! long.
+//! What is called at a time: threads that wait, and timers of processes and files. Each CPU has a
+//! list. It looks in its loop, and so after each tick: a timer is late by a tick at most, unless
+//! the kernel works for long.
 
-use super::thread::Resume;
-use super::{Process, Thread, signal};
 use crate::clock;
 use crate::lock::lock;
 use crate::machine::Kernel;
@@ -15,9 +13,12 @@ use machine::Cpus;
 use spin::Once;
 use spin::mutex::SpinMutex;
 
+/// The time of a timer, and the address of what is called.
+type Due = (u64, usize);
+
 #[repr(align(128))]
 struct Timers {
-    due: SpinMutex<BTreeMap<(u64, u64), Due>>,
+    due: SpinMutex<BTreeMap<Due, Weak<dyn Expire>>>,
     /// The time of the first one.
     first: AtomicU64,
 }
@@ -33,28 +34,16 @@ fn here() -> &'static Timers {
     &all()[Kernel.current().index()]
 }
 
-/// What happens at a time.
-enum Due {
-    /// A thread is woken.
-    Wake(Weak<Thread>),
-    /// The timer of a process is due.
-    Alarm(Weak<Process>),
-    Call(Weak<dyn Expire>),
-}
-
 /// What is called at a time. No lock is held.
 pub(crate) trait Expire: Send + Sync {
     /// The time has come.
-    fn expire(&self);
+    fn expire(self: Arc<Self>);
 }
 
-/// Keeps the numbers of processes and of threads apart. Addresses of the kernel are higher.
-const ALARM: u64 = 1 << 32;
-
-/// A timer that runs for a call, or for a process.
+/// A timer that runs for a call, a process or a file.
 pub(crate) struct Timer {
     cpu: usize,
-    due: (u64, u64),
+    due: Due,
 }
 
 impl Timer {
@@ -64,34 +53,17 @@ impl Timer {
     }
 }
 
-/// Wakes the thread at this time, or later, until its call is over. `resume` is the thread's.
-pub(crate) fn wake_at(time: u64, thread: &Arc<Thread>, resume: &mut Resume) {
-    if let Some(before) = resume.timer.take() {
-        before.cancel();
-    }
-    resume.timer = Some(start((time, thread.tid().into()), Due::Wake(Arc::downgrade(thread))));
-}
-
-/// Tells the process's alarm at this time, or later. A process has one timer at most.
-pub(super) fn alarm_at(time: u64, process: &Arc<Process>) -> Timer {
-    start((time, u64::from(process.pid) | ALARM), Due::Alarm(Arc::downgrade(process)))
-}
-
 /// Calls this at this time, or later. A value has one timer at most.
 pub(crate) fn call_at(time: u64, value: Weak<dyn Expire>) -> Timer {
-    start((time, value.as_ptr().addr() as u64), Due::Call(value))
-}
-
-fn start(due: (u64, u64), event: Due) -> Timer {
-    let timers = here();
-    lock(&timers.due).insert(due, event);
+    let (timers, due) = (here(), (time, value.as_ptr().addr()));
+    lock(&timers.due).insert(due, value);
     // Relaxed: other CPUs only take timers out.
-    timers.first.fetch_min(due.0, Ordering::Relaxed);
+    timers.first.fetch_min(time, Ordering::Relaxed);
     Timer { cpu: Kernel.current().index(), due }
 }
 
-/// Wakes the threads of this CPU whose time has come. One load if there is none.
-pub(super) fn expire() {
+/// Calls what this CPU has to call at a time that has come. One load if there is none.
+pub(crate) fn expire() {
     let timers = here();
     // Read once, so that a timer that is started anew with a short period comes next time.
     let now = clock::now();
@@ -108,23 +80,8 @@ pub(super) fn expire() {
         }
         let entry = due.pop_first();
         drop(due);
-        match entry {
-            Some((_, Due::Wake(thread))) => {
-                if let Some(thread) = thread.upgrade() {
-                    thread.wake();
-                }
-            }
-            Some((_, Due::Alarm(process))) => {
-                if let Some(process) = process.upgrade() {
-                    signal::expired(&process);
-                }
-            }
-            Some((_, Due::Call(value))) => {
-                if let Some(value) = value.upgrade() {
-                    value.expire();
-                }
-            }
-            None => {}
+        if let Some(value) = entry.and_then(|(_, value)| value.upgrade()) {
+            value.expire();
         }
     }
 }

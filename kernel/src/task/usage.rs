@@ -5,7 +5,6 @@
 //! has all its time in the program. Reading a clock at each entry of the kernel would be exact, and
 //! would make each call slower.
 
-use super::Thread;
 use crate::clock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,40 +64,31 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// A turn of so many nanoseconds begins.
-    pub(super) fn start(&mut self, turn: u64) {
+    pub(crate) fn start(&mut self, turn: u64) {
         self.since = clock::now();
         self.turn_end = self.since + turn;
     }
 
-    pub(super) fn is_turn_over(&self) -> bool {
+    pub(crate) fn is_turn_over(&self) -> bool {
         clock::now() >= self.turn_end
     }
 
     /// Nanoseconds of the turn that were left when the thread last told.
-    pub(super) fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         self.turn_end.saturating_sub(self.since)
     }
 
     /// A page fault. One addition to a line of this CPU.
-    pub(super) fn fault(&mut self) {
+    pub(crate) fn fault(&mut self) {
         self.faults += 1;
     }
 
-    /// Adds what is new to what the thread and its process have used, as time in the program. Four
-    /// atomic additions.
-    pub(crate) fn tell(&mut self, thread: &Thread) {
-        self.tell_as(thread, false);
-    }
-
-    /// As [`tell`](Self::tell), at a tick. It counts the time since the last as time in the kernel,
-    /// or in the program: where the tick has come.
-    pub(super) fn tell_as(&mut self, thread: &Thread, in_kernel: bool) {
+    /// What is new since the last time: the time is one in the program, or `in_kernel`.
+    pub(crate) fn take(&mut self, in_kernel: bool) -> Used {
         let now = clock::now();
         let nanos = now - self.since;
         let faults = core::mem::take(&mut self.faults);
-        let more = Used { nanos, system: if in_kernel { nanos } else { 0 }, faults };
         self.since = now;
-        thread.used.add(more);
-        thread.process.used.add(more);
+        Used { nanos, system: if in_kernel { nanos } else { 0 }, faults }
     }
 }

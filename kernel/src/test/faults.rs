@@ -1,6 +1,5 @@
 //! Faults that are taken and survived: guard pages, access rights, pages of programs.
 
-use super::everywhere;
 use super::sections::wait_for;
 use crate::arch::features::{self, guards_programs, let_access, registers};
 use crate::arch::place::{RETURN, UNMAPPED};
@@ -8,6 +7,7 @@ use crate::grace::Grace;
 use crate::layout::direct;
 use crate::machine::Kernel;
 use crate::memory::parts;
+use crate::smp::everywhere;
 use crate::smp::{set_tick, stack_of};
 use crate::space::{Tables, tables, vmap};
 use crate::trap::probe;

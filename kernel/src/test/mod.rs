@@ -13,7 +13,6 @@
 
 mod faults;
 mod periods;
-mod progress;
 mod sections;
 mod shootdowns;
 mod shortage;
@@ -22,13 +21,11 @@ use crate::arch::place::Format;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::{host, tlb_grace};
-use crate::{clock, layout, println, space};
+use crate::{clock, layout, println, progress, space};
 use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
 use trials::Environment;
-
-pub(crate) use progress::tell;
 
 /// A trial of this kernel. It runs on the boot CPU, and uses others as it needs them.
 type Trial = (&'static str, fn() -> Result<(), String>);
@@ -93,9 +90,4 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
     }
     println!("{} trials on {} CPUs, {failed} failed", names.len(), Kernel.count());
     failed == 0
-}
-
-/// Runs a program on each CPU at once, with the CPU's number. Returns the first error.
-fn everywhere(program: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
-    host().on_each(Kernel.count(), program).into_iter().flatten().collect()
 }

@@ -1,10 +1,10 @@
 //! Grace periods that no CPU expedites: only timer interrupts end them.
 
-use super::everywhere;
 use super::sections::{SOME_TICKS, meet, wait_for};
 use crate::cpu::area::total;
 use crate::grace::Grace;
 use crate::machine::Kernel;
+use crate::smp::everywhere;
 use crate::smp::tlb_grace;
 use crate::space::{map, tables, vmap};
 use crate::{clock, layout};

@@ -1,8 +1,8 @@
 //! Interrupt-free sections, and the timer interrupts that they hold off.
 
-use super::everywhere;
 use crate::cpu::area;
 use crate::machine::Kernel;
+use crate::smp::everywhere;
 use crate::{clock, irqchip};
 use alloc::format;
 use alloc::string::String;

@@ -2,10 +2,10 @@
 //! other at once; and a CPU gets a request while it spins, with interrupts off, for a lock that the
 //! requester holds.
 
-use super::everywhere;
 use super::sections::{PATIENCE, wait_for};
 use crate::clock;
 use crate::machine::Kernel;
+use crate::smp::everywhere;
 use alloc::format;
 use alloc::string::String;
 use core::hint::spin_loop;

@@ -1,8 +1,8 @@
 //! One CPU runs out of memory while others have idle tables.
 
-use super::everywhere;
 use super::sections::wait_for;
 use crate::machine::Kernel;
+use crate::smp::everywhere;
 use crate::space::tables;
 use alloc::string::{String, ToString};
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -7,7 +7,7 @@ use super::boot::info::tree;
 use super::clock;
 use crate::cpu::area;
 use crate::machine::Kernel;
-use crate::{smp, space};
+use crate::smp;
 use alloc::vec::Vec;
 use arm_gic::gicv3::registers::{Gicd, GicdCtlr, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3, Group, SecureIntGroup, SgiTarget, SgiTargetGroup};
@@ -15,8 +15,7 @@ use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
 use core::arch::asm;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicBool, Ordering};
-use machine::{CpuSet, PhysRange, lock};
-use paging::Cache;
+use machine::{CpuSet, PhysRange, VirtAddr, lock};
 use spin::Once;
 use spin::mutex::SpinMutex;
 
@@ -35,14 +34,14 @@ static ORDER: Once<Vec<u64>> = Once::new();
 /// The boot CPU has started its interrupts.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Maps the registers, and initialises what all CPUs share.
-pub(crate) fn start_all() {
+/// Maps the registers by `map`, and initialises what all CPUs share.
+pub(crate) fn start_all(map: impl Fn(PhysRange) -> VirtAddr) {
     let tree = tree().expect("the device tree was there before");
     let registers = |which| {
         let registers = tree.registers("/intc", which);
         registers.expect("the device tree names no GICv3: start QEMU with -machine gic-version=3")
     };
-    let (shared, own) = (map::<Gicd>(registers(0)), map::<GicrSgi>(registers(1)));
+    let (shared, own) = (pointer::<Gicd>(map(registers(0))), pointer::<GicrSgi>(map(registers(1))));
     let cpus = area::areas().len();
     // SAFETY: the registers are mapped, and only this module uses them.
     let gic = unsafe { GicV3::new(UniqueMmioPointer::new(shared), own, cpus) };
@@ -54,10 +53,8 @@ pub(crate) fn start_all() {
     GIC.call_once(|| SpinMutex::new(gic));
 }
 
-/// Maps registers.
-fn map<T>(range: PhysRange) -> NonNull<T> {
-    let at = space::vmap().ioremap(range, Cache::Uncached);
-    let at = at.unwrap_or_else(|error| panic!("no addresses for the GIC: {error}"));
+/// The pointer to mapped registers.
+fn pointer<T>(at: VirtAddr) -> NonNull<T> {
     let at = with_exposed_provenance_mut(at.get() as usize);
     NonNull::new(at).expect("no device is at address 0")
 }

@@ -1,8 +1,5 @@
 //! Where memory and the image are, and the format of page tables.
 
-use super::serial;
-use machine::PhysRange;
-
 /// The format of the kernel's tables.
 pub(crate) type Format = paging::Aarch64;
 
@@ -20,8 +17,3 @@ pub(crate) const UNMAPPED: u64 = MEMORY + LOADER;
 
 /// A function that returns at once, as machine code: `ret`.
 pub(crate) const RETURN: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
-
-/// Registers of devices that the direct map has: those of the console.
-pub(crate) fn devices() -> impl Iterator<Item = PhysRange> {
-    serial::registers().into_iter()
-}

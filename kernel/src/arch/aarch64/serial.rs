@@ -17,7 +17,7 @@ pub(crate) struct Port(Uart<'static>);
 // SAFETY: the registers may be used from any CPU.
 unsafe impl Send for Port {}
 
-/// The physical addresses of its registers.
+/// The physical addresses of its registers, which the direct map has.
 pub(crate) fn registers() -> Option<PhysRange> {
     tree()?.registers("/pl011", 0)
 }

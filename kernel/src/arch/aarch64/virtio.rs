@@ -1,9 +1,10 @@
 //! The virtio-serial device, among the places that the device tree names.
 
 use super::boot::info::tree;
-use crate::channel::{Registers, find_mmio};
+use crate::channel::device::Registers;
+use crate::channel::mmio;
 
 /// Looks for the device.
 pub(crate) fn find() -> Option<Registers> {
-    find_mmio(tree()?.all_registers("virtio_mmio")?)
+    mmio::find(tree()?.all_registers("virtio_mmio")?)
 }

@@ -3,10 +3,9 @@
 use crate::clock;
 use crate::cpu::area::{self, Area};
 use crate::machine::Kernel;
-use crate::trap::entry::{APIC_ERROR, SPURIOUS, TIMER, WAKE};
+use crate::trap::vector::{APIC_ERROR, SPURIOUS, TIMER, WAKE};
 use core::arch::asm;
 use machine::{CpuId, CpuSet, Irqs, PhysAddr, PhysRange, VirtAddr};
-use paging::Cache;
 use raw_cpuid::CpuId as Cpuid;
 use spin::Once;
 use x2apic::lapic::{ErrorFlags, LocalApic, LocalApicBuilder, TimerDivide, TimerMode};
@@ -29,17 +28,15 @@ fn registers() -> u64 {
     (unsafe { Msr::new(IA32_APIC_BASE).read() }) & 0x000f_ffff_ffff_f000
 }
 
-/// Masks the legacy PICs, which firmware leaves enabled, and maps the APIC's registers.
-pub(crate) fn start_all() {
+/// Masks the legacy PICs, which firmware leaves enabled, and maps the APIC's registers by `map`.
+pub(crate) fn start_all(map: impl Fn(PhysRange) -> VirtAddr) {
     for port in [0x21, 0xa1] {
         // SAFETY: masks all lines of a PIC. No other code uses it.
         unsafe { Port::<u8>::new(port).write(0xff) };
     }
     let registers = PhysRange::new(PhysAddr::new(registers()), 4096);
     let registers = registers.expect("an address of a device");
-    let registers = crate::space::vmap().ioremap(registers, Cache::Uncached);
-    let at = registers.unwrap_or_else(|error| panic!("no addresses for the APIC: {error}"));
-    REGISTERS.call_once(|| at);
+    REGISTERS.call_once(|| map(registers));
 }
 
 /// Initialises this CPU's APIC. Its timer does not run yet.

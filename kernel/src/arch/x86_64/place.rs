@@ -1,7 +1,5 @@
 //! Where memory and the image are, and the format of page tables.
 
-use machine::PhysRange;
-
 /// The format of the kernel's tables.
 pub(crate) type Format = paging::X86_64L4;
 
@@ -11,13 +9,9 @@ pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// The physical address at which memory begins.
 pub(crate) const MEMORY: u64 = 0;
 
-/// Registers of devices that the direct map has. Here the kernel reaches such devices by ports.
-pub(crate) fn devices() -> impl Iterator<Item = PhysRange> {
-    core::iter::empty()
-}
-
-/// An address of which the kernel's tables must have no translation: there other CPUs start.
-pub(crate) const UNMAPPED: u64 = super::boot::entry::TRAMPOLINE;
+/// An address of which the kernel's tables must have no translation: there other CPUs start, at a
+/// copy of the trampoline. A SIPI has its page number.
+pub(crate) const UNMAPPED: u64 = 0x8000;
 
 /// A function that returns at once, as machine code.
 pub(crate) const RETURN: [u8; 1] = [0xc3];

@@ -1,8 +1,14 @@
 //! The PC's first serial port.
 
+use machine::PhysRange;
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 
 const PORT: u16 = 0x3f8;
+
+/// The physical addresses of its registers: none, the kernel reaches it by ports.
+pub(crate) fn registers() -> Option<PhysRange> {
+    None
+}
 
 pub(crate) struct Port(Uart16550<PioBackend>);
 

@@ -1,10 +1,10 @@
 //! TLB shootdowns: `machine::CrossCall` with IPIs of the local APIC.
 
 use super::tlb;
+use crate::apic;
 use crate::cpu::area::{self, bump};
 use crate::machine::Kernel;
-use crate::trap::entry::FLUSH;
-use crate::{apic, smp};
+use crate::trap::vector::FLUSH;
 use machine::{CpuSet, Cpus, CrossCall, Flush, Irqs};
 use spin::Once;
 
@@ -27,7 +27,7 @@ pub(crate) fn poll() {
 /// it waits for the others.
 pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
     let _section = Kernel.irqs_off();
-    let mut others = cpus.intersection(&smp::online());
+    let mut others = cpus.intersection(&area::online());
     others.remove(Kernel.current());
     let here = || {
         if cpus.contains(Kernel.current()) {

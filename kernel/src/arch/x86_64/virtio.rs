@@ -3,7 +3,8 @@
 //! The PCI device is found and used by ports alone: its legacy registers are behind its first base
 //! address, to which firmware has given ports.
 
-use crate::channel::{Registers, find_mmio};
+use crate::channel::device::Registers;
+use crate::channel::mmio;
 use machine::{PhysAddr, PhysRange};
 use x86_64::instructions::port::Port;
 
@@ -21,7 +22,7 @@ const PORTS_AND_MEMORY: u32 = 1 | 4;
 pub(crate) fn find() -> Option<Registers> {
     if configuration(0, 0) == u32::MAX {
         let places = PhysRange::new(PhysAddr::new(MICROVM.0), MICROVM.1)?;
-        return find_mmio(places);
+        return mmio::find(places);
     }
     let slot = (0..32).find(|slot| configuration(*slot, 0) == SERIAL)?;
     let base = configuration(slot, BASE);

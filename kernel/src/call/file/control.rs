@@ -3,7 +3,9 @@
 use super::{Call, Outcome, userfaultfd};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::inode::{Device, InodeKind};
+use crate::file::device::Device;
+use crate::file::epoll::Pollable;
+use crate::file::inode::InodeKind;
 use crate::file::locks::{FileLock, LockScope};
 use crate::file::open::Open;
 use alloc::sync::Arc;
@@ -270,7 +272,9 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
         FIONREAD => {
             let bytes = match &open.node.kind {
                 InodeKind::Pipe(pipe) => pipe.ready().bytes as u64,
-                InodeKind::Socket(socket) => socket.readable()? as u64,
+                InodeKind::Socket => {
+                    open.socket().map_or(Ok(0), |socket| socket.readable())? as u64
+                }
                 InodeKind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
                 InodeKind::Device(Device::Console | Device::Errors) => 0,
                 _ => return fail(ENOTTY),

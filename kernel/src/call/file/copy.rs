@@ -83,8 +83,8 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
             }
         };
         let piece = &piece[..found];
-        let written = match &to.node.kind {
-            InodeKind::Pipe(pipe) => match pipe.put(piece, false) {
+        let written = match (&to.node.kind, to.socket()) {
+            (InodeKind::Pipe(pipe), _) => match pipe.put(piece, false) {
                 Ok(0) if done > 0 => break,
                 Ok(0) if to.is_nonblocking() => return fail(EAGAIN),
                 Ok(0) => call.wait_on(files, &pipe.changed, |_| match pipe.put(piece, false) {
@@ -93,7 +93,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 })?,
                 put => put,
             },
-            InodeKind::Socket(socket) => {
+            (_, Some(socket)) => {
                 let pid = call.process().pid;
                 let mut extra = Extra { files: Vec::new(), of: Credentials::of(pid) };
                 match socket.send(None, piece, &mut extra) {

@@ -5,10 +5,9 @@ use super::{Call, Outcome, check_flags};
 use crate::call::fail;
 use crate::clock;
 use crate::errno::Errno;
-use crate::file::epoll::{Epoll, Event, Wanted};
+use crate::file::epoll::{Epoll, Event, Pollable, Wanted};
 use crate::file::inode::InodeKind;
-use crate::file::open::{Mode, Open};
-use crate::task::run::is_turn_over;
+use crate::file::open::Mode;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,11 +19,6 @@ use linux_raw_sys::general::{
 
 /// The bytes of `struct epoll_event`: events and data, without a gap.
 const EVENT: u64 = 12;
-
-/// The epoll of a description.
-fn epoll_of(open: &Open) -> Option<&Arc<Epoll>> {
-    if let InodeKind::Epoll(epoll) = &open.node.kind { Some(epoll) } else { None }
-}
 
 /// epoll_create(2).
 pub(in crate::call) fn epoll_create(call: &mut Call<'_>) -> Outcome {
@@ -60,17 +54,18 @@ pub(in crate::call) fn epoll_ctl(call: &mut Call<'_>) -> Outcome {
     if open.changed().is_none() {
         return fail(EPERM);
     }
-    let epoll = epoll_of(&of).filter(|_| !Arc::ptr_eq(&of, &open)).ok_or(Errno(EINVAL))?;
+    let epoll = of.epoll().filter(|_| !Arc::ptr_eq(&of, &open)).ok_or(Errno(EINVAL))?;
+    let open: Arc<dyn Pollable> = open;
     let exclusive = mask & EPOLLEXCLUSIVE != 0;
     let fd = fd as u32;
     match operation {
-        EPOLL_CTL_ADD if exclusive && (epoll_of(&open).is_some() || mask & !EXCLUSIVE != 0) => {
+        EPOLL_CTL_ADD if exclusive && (open.epoll().is_some() || mask & !EXCLUSIVE != 0) => {
             return fail(EINVAL);
         }
         EPOLL_CTL_ADD => epoll.add(fd, &open, wanted)?,
         EPOLL_CTL_MOD if exclusive => return fail(EINVAL),
-        EPOLL_CTL_MOD => epoll.modify(fd, &open, wanted)?,
-        EPOLL_CTL_DEL => epoll.remove(fd, &open)?,
+        EPOLL_CTL_MOD => epoll.modify(fd, &*open, wanted)?,
+        EPOLL_CTL_DEL => epoll.remove(fd, &*open)?,
         _ => return fail(EINVAL),
     }
     Ok(0)
@@ -106,7 +101,7 @@ fn wait(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
     if into.checked_add(bytes).is_none_or(|end| end > END) {
         return fail(EFAULT);
     }
-    let epoll = epoll_of(&open).ok_or(Errno(EINVAL))?;
+    let epoll = open.epoll().ok_or(Errno(EINVAL))?;
     // The items that a round has left to another turn.
     let mut left = core::mem::take(&mut call.own.resume.done);
     loop {
@@ -147,7 +142,7 @@ fn report(call: &Call<'_>, epoll: &Epoll, into: u64, most: usize, left: &mut usi
     let mut failed = None;
     // The first item of a turn is looked at in any case.
     let mut first = true;
-    while *left > 0 && reported.len() < most && (first || !is_turn_over(call.own)) {
+    while *left > 0 && reported.len() < most && (first || !call.own.is_turn_over()) {
         first = false;
         let Some(next) = epoll.next() else {
             *left = 0;

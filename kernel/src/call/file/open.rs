@@ -3,7 +3,6 @@
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::deny_write::Writer;
 use crate::file::inode::{Inode, InodeKind};
 use crate::file::inode::{refused, truncate};
 use crate::file::open::{Mode, Open};
@@ -97,7 +96,7 @@ fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32)
     let opened = check(&node, how, flags, created).and_then(|()| {
         let truncates = has(O_TRUNC) && !created && matches!(node.kind, InodeKind::File(_));
         let kept = flags & KEPT;
-        let _writer = if truncates && !how.path { Writer::new(&node)? } else { None };
+        let _writer = if truncates && !how.path { node.writer()? } else { None };
         let open = Open::new(Arc::clone(&node), location, how, kept)?;
         let fd = call.files()?.insert(open, has(O_CLOEXEC), 0)?;
         if truncates

@@ -8,16 +8,15 @@ use crate::call::{Stop, fail, timespec};
 use crate::clock;
 use crate::errno::Errno;
 use crate::file::DESCRIPTORS;
-use crate::file::open::Open;
+use crate::file::epoll::Pollable;
+use crate::file::poll::{PolledFile, look};
 use crate::task::signal;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::mem::offset_of;
 use linux_raw_sys::errno::{EBADF, EINVAL, ENOMEM};
 use linux_raw_sys::general::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
-    POLLWRNORM,
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -33,27 +32,6 @@ struct PollFd {
     fd: i32,
     events: u16,
     found: u16,
-}
-
-/// A descriptor and what is waited for.
-pub(crate) struct PolledFile {
-    /// The place among those of the program: an index, or the number.
-    place: usize,
-    /// None: it is not open.
-    open: Option<Arc<Open>>,
-    /// It stands for no descriptor.
-    none: bool,
-    events: u32,
-    found: Cell<u32>,
-}
-
-/// Looks at all entries, and returns how many are ready.
-fn look(entries: &[PolledFile]) -> u64 {
-    for entry in entries.iter().filter(|entry| !entry.none) {
-        let found = entry.open.as_ref().map_or(POLLNVAL, |open| open.ready() & entry.events);
-        entry.found.set(found);
-    }
-    entries.iter().filter(|entry| entry.found.get() != 0).count() as u64
 }
 
 /// Waits until an entry is ready, or until the deadline. Returns the entries, and how many are

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::errno::Errno;
 use crate::file::open::Open;
 use crate::file::ready::Changed;
-use crate::task::{WaitQueue, run, timer};
+use crate::task::WaitQueue;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::ENOMEM;
 
@@ -72,7 +72,7 @@ impl Call<'_> {
             return Ok(Some(done));
         }
         if let Some(deadline) = deadline {
-            timer::wake_at(deadline, self.thread, &mut self.own.resume);
+            self.own.resume.wake_at(deadline, self.thread);
         }
         Err(self.rest())
     }
@@ -95,7 +95,7 @@ impl Call<'_> {
         if self.is_ending() {
             return Ok(false);
         }
-        if !run::is_turn_over(self.own) {
+        if !self.own.is_turn_over() {
             return Ok(true);
         }
         self.own.resume.done = done as usize;

@@ -3,7 +3,6 @@
 use super::{Call, HERE, Outcome};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::deny_write::Writer;
 use crate::file::inode::{CHANGED, Inode, InodeKind, WRITTEN};
 use crate::file::inode::{refused, truncate as set_size};
 use crate::lock::lock;
@@ -48,7 +47,7 @@ pub(in crate::call) fn truncate(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let node = call.find(HERE, path, 0)?;
-    let _writer = Writer::new(&node)?;
+    let _writer = node.writer()?;
     set_size(&node, len)?;
     Ok(0)
 }

@@ -1,11 +1,12 @@
 //! Calls on what is known of a file: size, permissions, owner, times.
 
 use super::{Call, HERE, Outcome, check_flags};
-use crate::call::{fail, real_time};
+use crate::call::fail;
 use crate::errno::Errno;
 use crate::file::inode::{CHANGED, CREATED, Inode, InodeKind, READ, WRITTEN};
 use crate::machine::Kernel;
-use crate::run;
+use crate::stats;
+use crate::time::{SECOND, real_time};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EACCES, EFAULT, EINVAL};
 use linux_raw_sys::general::{
@@ -14,8 +15,6 @@ use linux_raw_sys::general::{
 use machine::FrameSource;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Nanoseconds of a second.
-const SECOND: u64 = 1_000_000_000;
 /// The size of blocks that is told.
 const BLOCK: u64 = 4096;
 /// That of `/proc`. Libraries take it for the size of their buffers, and a buffer that has a whole
@@ -194,7 +193,7 @@ fn write_statfs(call: &Call<'_>, node: &Inode, into: u64) -> Outcome {
     let statfs = Statfs {
         kind: if is_proc { PROC } else { TMPFS },
         block: BLOCK,
-        blocks: of_memory(run::frames_at_start()),
+        blocks: of_memory(stats::frames_at_start()),
         free: of_memory(free),
         available: of_memory(free),
         name: crate::path::NAME_MAX as u64,

@@ -34,7 +34,7 @@ fn read_into(
     if parts.total == 0 {
         return Ok(0);
     }
-    if let InodeKind::Socket(_) = &open.node.kind {
+    if open.socket().is_some() {
         return socket::message::read(call, (fd, open), parts);
     }
     let mut buffer = Buffer::new(parts.total)?;
@@ -164,7 +164,7 @@ fn write_from(
     if let InodeKind::Event(event) = &open.node.kind {
         return eventfd::write(call, (fd, open), event, parts);
     }
-    if let InodeKind::Socket(_) = &open.node.kind {
+    if open.socket().is_some() {
         return socket::message::write(call, (fd, open), parts);
     }
     if parts.total == 0 {

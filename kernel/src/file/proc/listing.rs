@@ -4,11 +4,11 @@
 //! line is read, and the next part goes on with the VMA above the last one that was shown. So no
 //! read takes longer than one part, and a listing needs the memory of one.
 
-use super::{Text, read_text};
 use crate::errno::Errno;
 use crate::file::budget::Charge;
 use crate::lock::lock;
 use crate::task::Space;
+use crate::text::{Text, read_text};
 use alloc::sync::Weak;
 use linux_raw_sys::errno::{ENFILE, ENOMEM};
 use spin::mutex::SpinMutex;

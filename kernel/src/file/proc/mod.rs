@@ -9,21 +9,25 @@ mod listing;
 mod process;
 mod system;
 
+pub(crate) use system::RELEASE;
+
 use super::budget::Charge;
+use super::dirents::AddEntry;
 use super::inode::Inode;
-use super::open::Mode;
+use super::pseudo::{Contents, PseudoEntry, Target};
 use crate::errno::Errno;
 use crate::lock::lock;
-use crate::path::Target;
-use crate::task::process::{self as processes, Name};
+use crate::task::process as processes;
+use crate::task::program::{Name, shown};
 use crate::task::{Process, Space, Thread};
+use crate::text::{read_text, text};
 use crate::user::HOLE;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::fmt;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
+use linux_raw_sys::errno::{EINVAL, EIO, ENFILE, ENOENT, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use listing::Listing;
 use process::ProcessFile;
@@ -66,8 +70,8 @@ pub(crate) struct Written {
 
 /// What an open description of `/proc` reads.
 pub(crate) enum Content {
-    None,
-    Text(SpinMutex<Written>),
+    /// Of the entry, of which it is written anew.
+    Text(ProcEntry, SpinMutex<Written>),
     Vmas(Listing),
     /// The name of a thread.
     Name(Weak<Thread>),
@@ -89,9 +93,6 @@ fn number(name: &[u8]) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
     text.parse().ok().filter(|_| plain)
 }
-
-/// Takes the name, the inode number and the type of an entry.
-type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
 
 impl ProcEntry {
     /// Its inode.
@@ -116,11 +117,25 @@ impl ProcEntry {
             }
             ProcEntry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
         };
-        Inode::proc(self, number, mode)
+        Inode::proc(Box::new(self), number, mode)
     }
 
-    pub(crate) fn file_type(self) -> u32 {
+    /// What an open description reads: written now. None of a folder.
+    fn contents(self, writes: bool) -> Result<Option<Content>, Errno> {
         match self {
+            ProcEntry::System(_) if writes => Err(Errno(EROFS)),
+            ProcEntry::System(place) => {
+                Content::of(self, text(|out| system::write(place, out))?).map(Some)
+            }
+            ProcEntry::Of(pid, tid, what) => what.open(&find(pid)?, tid).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl PseudoEntry for ProcEntry {
+    fn file_type(&self) -> u32 {
+        match *self {
             ProcEntry::Own | ProcEntry::Mounts | ProcEntry::Descriptor(..) => S_IFLNK,
             ProcEntry::Of(.., what) if what.is_link() => S_IFLNK,
             ProcEntry::Of(..) | ProcEntry::System(_) => S_IFREG,
@@ -128,8 +143,8 @@ impl ProcEntry {
         }
     }
 
-    pub(crate) fn name(self) -> Vec<u8> {
-        match self {
+    fn name(&self) -> Vec<u8> {
+        match *self {
             ProcEntry::Root => b"proc".into(),
             ProcEntry::Own => b"self".into(),
             ProcEntry::Mounts => b"mounts".into(),
@@ -144,9 +159,8 @@ impl ProcEntry {
         }
     }
 
-    /// The folder that it is in.
-    pub(crate) fn parent(self) -> Result<Arc<Inode>, Errno> {
-        let parent = match self {
+    fn parent(&self) -> Result<Arc<Inode>, Errno> {
+        let parent = match *self {
             ProcEntry::Root => return Ok(Arc::clone(super::tree::root())),
             ProcEntry::Own | ProcEntry::Mounts | ProcEntry::Process(_) => ProcEntry::Root,
             ProcEntry::Tasks(pid) | ProcEntry::Descriptors(pid) | ProcEntry::Of(pid, None, _) => {
@@ -161,12 +175,8 @@ impl ProcEntry {
         Ok(parent.node())
     }
 
-    /// The entry with this name.
-    ///
-    /// # Errors
-    /// ENOTDIR.
-    pub(crate) fn child(self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
-        let child = match self {
+    fn child(&self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
+        let child = match *self {
             ProcEntry::Root => match (name, number(name)) {
                 (b"self", _) => Some(ProcEntry::Own),
                 (b"mounts", _) => Some(ProcEntry::Mounts),
@@ -199,16 +209,12 @@ impl ProcEntry {
         Ok(child.map(ProcEntry::node))
     }
 
-    /// Calls `add` with the name, the inode number and the type of each entry.
-    ///
-    /// # Errors
-    /// ENOTDIR, ENOMEM; those of `add`.
-    pub(crate) fn list(self, add: &mut AddEntry<'_>) -> Result<(), Errno> {
+    fn list(&self, add: &mut AddEntry<'_>) -> Result<(), Errno> {
         let mut add = |entry: ProcEntry| {
             let node = entry.node();
             add(&entry.name(), node.number, node.entry_type())
         };
-        match self {
+        match *self {
             ProcEntry::Root => {
                 [ProcEntry::Own, ProcEntry::Mounts].into_iter().try_for_each(&mut add)?;
                 system::children("").try_for_each(&mut add)?;
@@ -240,13 +246,9 @@ impl ProcEntry {
         }
     }
 
-    /// The target of a link, for the process `own`.
-    ///
-    /// # Errors
-    /// ENOENT: the process has ended.
-    pub(crate) fn target(self, own: u32) -> Result<Target, Errno> {
+    fn target(&self, own: u32) -> Result<Target, Errno> {
         let gone = Errno(ENOENT);
-        match self {
+        match *self {
             ProcEntry::Own => Ok(Target::Path(format!("{own}").into())),
             ProcEntry::Mounts => Ok(Target::Path(b"self/mounts".into())),
             ProcEntry::Descriptor(pid, fd) => {
@@ -258,12 +260,8 @@ impl ProcEntry {
         }
     }
 
-    /// The text of a link, for readlink.
-    ///
-    /// # Errors
-    /// As [`target`](Self::target).
-    pub(crate) fn link_text(self, own: u32) -> Result<Vec<u8>, Errno> {
-        match (self, self.target(own)?) {
+    fn link_text(&self, own: u32) -> Result<Vec<u8>, Errno> {
+        match (*self, self.target(own)?) {
             (_, Target::Path(path)) => Ok(path),
             (ProcEntry::Descriptor(pid, fd), _) => {
                 let files = find(pid)?.files().ok_or(Errno(ENOENT))?;
@@ -273,17 +271,8 @@ impl ProcEntry {
         }
     }
 
-    /// What an open description reads: written now.
-    ///
-    /// # Errors
-    /// EROFS: it is not for writing. ESRCH: the process has ended. ENOMEM.
-    pub(crate) fn open(self, mode: Mode) -> Result<Content, Errno> {
-        match self {
-            ProcEntry::System(_) if mode.write => Err(Errno(EROFS)),
-            ProcEntry::System(place) => Content::of(text(|out| system::write(place, out))?),
-            ProcEntry::Of(pid, tid, what) => what.open(&find(pid)?, tid),
-            _ => Ok(Content::None),
-        }
+    fn open(&self, writes: bool) -> Result<Option<Box<dyn Contents>>, Errno> {
+        Ok(self.contents(writes)?.map(|contents| Box::new(contents) as _))
     }
 }
 
@@ -297,71 +286,42 @@ fn above(path: &'static str) -> ProcEntry {
     path.rsplit_once('/').map_or(ProcEntry::Root, |(folder, _)| ProcEntry::Folder(folder))
 }
 
-/// Reads bytes of a text at a place. Returns how many.
-pub(super) fn read_text(text: &[u8], at: u64, into: &mut [u8]) -> usize {
-    let from = &text[at.min(text.len() as u64) as usize..];
-    let count = from.len().min(into.len());
-    into[..count].copy_from_slice(&from[..count]);
-    count
-}
-
-/// A text that grows, or fails without memory.
-#[derive(Default)]
-pub(crate) struct Text(pub(crate) Vec<u8>);
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
-        self.0.extend_from_slice(part.as_bytes());
-        Ok(())
-    }
-}
-
-/// Writes a text.
-fn text(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> Result<Vec<u8>, Errno> {
-    let mut text = Text(Vec::new());
-    write(&mut text).map_err(|_| Errno(ENOMEM))?;
-    Ok(text.0)
-}
-
 impl Content {
     /// A text that was written now.
     ///
     /// # Errors
     /// ENFILE: no budget.
-    fn of(text: Vec<u8>) -> Result<Content, Errno> {
+    fn of(entry: ProcEntry, text: Vec<u8>) -> Result<Content, Errno> {
         let charge = Charge::new(text.len()).map_err(|_| Errno(ENFILE))?;
-        Ok(Content::Text(SpinMutex::new(Written { text, _charge: charge })))
+        Ok(Content::Text(entry, SpinMutex::new(Written { text, _charge: charge })))
     }
+}
 
-    pub(crate) fn is_text(&self) -> bool {
-        matches!(self, Content::Text(_))
-    }
-
-    /// Replaces a text.
-    pub(crate) fn renew(&self, by: Content) {
-        if let (Content::Text(old), Content::Text(new)) = (self, by) {
-            let new = new.into_inner();
-            let old = core::mem::replace(&mut *lock(old), new);
-            // Freed without the lock.
-            drop(old);
-        }
-    }
-
+impl Contents for Content {
     /// Reads bytes at a place.
     ///
     /// # Errors
     /// EINVAL: no whole entries of `pagemap`. EIO: no memory is there.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
-            Content::Text(written) => Ok(read_text(&lock(written).text, at, into)),
+            Content::Text(entry, written) => {
+                // As in Linux, the text is that of the first read, not of the opening.
+                if at == 0
+                    && let Some(Content::Text(_, new)) = entry.contents(false)?
+                {
+                    let new = new.into_inner();
+                    let old = core::mem::replace(&mut *lock(written), new);
+                    // Freed without the lock.
+                    drop(old);
+                }
+                Ok(read_text(&lock(written).text, at, into))
+            }
             Content::Vmas(listing) => listing.read(at, into),
             Content::Name(thread) => {
                 let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
                 let name = *lock(thread.name());
-                let line = format!("{}\n", processes::shown(&name));
+                let line = format!("{}\n", shown(&name));
                 Ok(read_text(line.as_bytes(), at, into))
             }
             Content::OomScoreAdj(process) => {
@@ -400,7 +360,7 @@ impl Content {
     ///
     /// # Errors
     /// EINVAL, EIO.
-    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
         match self {
             Content::Memory(space) => {
                 let Some(space) = space.upgrade() else { return Ok(0) };
@@ -438,6 +398,10 @@ impl Content {
             }
             _ => Err(Errno(EINVAL)),
         }
+    }
+
+    fn pagemap(&self) -> Option<Arc<Space>> {
+        if let Content::PageMap(space) = self { space.upgrade() } else { None }
     }
 }
 

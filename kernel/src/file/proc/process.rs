@@ -1,14 +1,16 @@
 //! Files of `/proc` that tell of a process.
 
 use super::listing::Listing;
-use super::{Content, text};
+use super::{Content, ProcEntry};
 use crate::errno::Errno;
-use crate::load::CLOCK_TICKS;
+use crate::file::pseudo::Target;
 use crate::lock::lock;
-use crate::path::Target;
 use crate::task::process as processes;
+use crate::task::program::shown;
 use crate::task::usage::Used;
 use crate::task::{Process, Space, Thread, oom};
+use crate::text::text;
+use crate::time::ticks;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -86,6 +88,7 @@ impl ProcessFile {
 
     /// What an open description reads, of the process or of one of its threads.
     pub(super) fn open(self, process: &Arc<Process>, only: Option<u32>) -> Result<Content, Errno> {
+        let entry = ProcEntry::Of(process.pid, only, self);
         let tid = only.unwrap_or(process.pid);
         let thread = thread(tid);
         let space = process.space();
@@ -109,14 +112,14 @@ impl ProcessFile {
                 let mut text = Vec::new();
                 text.try_reserve_exact(arguments.len()).map_err(|_| Errno(ENOMEM))?;
                 text.extend_from_slice(&arguments);
-                return Content::of(text);
+                return Content::of(entry, text);
             }
             _ => {}
         }
         let space = space.as_deref();
         // The name of a process outlives its threads.
         let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
-        let name = processes::shown(&name);
+        let name = shown(&name);
         let text = text(|out| match self {
             ProcessFile::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
             ProcessFile::Comm => writeln!(out, "{name}"),
@@ -132,7 +135,7 @@ impl ProcessFile {
             ProcessFile::Status => status(process, (tid, &name), space, out),
             _ => Ok(()),
         })?;
-        Content::of(text)
+        Content::of(entry, text)
     }
 }
 
@@ -173,7 +176,7 @@ fn limits(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{:25} {:20} {:20} {:10}", "Limit", "Soft Limit", "Hard Limit", "Units")?;
     let files = crate::file::DESCRIPTORS;
     writeln!(out, "{:25} {files:<20} {files:<20} {:10}", "Max open files", "files")?;
-    let stack = crate::load::STACK;
+    let stack = crate::task::memory::STACK;
     writeln!(out, "{:25} {stack:<20} {:20} {:10}", "Max stack size", "unlimited", "bytes")?;
     for (name, most) in
         [("Max locked memory", limits.locked), ("Max address space", limits.address_space)]
@@ -207,7 +210,6 @@ fn stat(
 ) -> fmt::Result {
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
-    let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
     let of_children = process.used_by_children.get();
     let times = |used: Used| format!("{} {}", ticks(used.user()), ticks(used.system));
     let (faults, child_faults) = (used.faults, of_children.faults);

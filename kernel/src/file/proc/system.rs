@@ -1,12 +1,17 @@
 //! Files of `/proc` that tell of the machine.
 
-use super::ProcEntry;
+use super::{ProcEntry, PseudoEntry};
 use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{process as processes, promises};
-use crate::{call, clock, run};
+use crate::task::memory::promises;
+use crate::task::process as processes;
+use crate::time::{SECOND, SWITCHED_ON, ticks};
+use crate::{clock, stats};
 use core::fmt::{self, Write};
 use machine::{Cpus, FrameSource};
+
+/// The release that the kernel says it is.
+pub(crate) const RELEASE: &str = "6.18.0-samara";
 
 type Writer = fn(&mut dyn Write) -> fmt::Result;
 
@@ -25,12 +30,12 @@ const FILES: [(&str, Writer); 24] = [
         let hundredths = clock::now() / 10_000_000;
         writeln!(out, "{}.{:02} 0.00", hundredths / 100, hundredths % 100)
     }),
-    ("version", |out| writeln!(out, "Linux version {} (samara)", call::RELEASE)),
+    ("version", |out| writeln!(out, "Linux version {} (samara)", RELEASE)),
     ("sys/fs/file-max", |out| out.write_str("65536\n")),
     ("sys/fs/pipe-max-size", |out| writeln!(out, "{}", crate::file::pipe::MOST)),
     ("sys/kernel/hostname", |out| out.write_str("samara\n")),
     ("sys/kernel/ostype", |out| out.write_str("Linux\n")),
-    ("sys/kernel/osrelease", |out| writeln!(out, "{}", call::RELEASE)),
+    ("sys/kernel/osrelease", |out| writeln!(out, "{}", RELEASE)),
     ("sys/kernel/pid_max", |out| out.write_str("4194304\n")),
     ("sys/kernel/randomize_va_space", |out| out.write_str("2\n")),
     ("sys/kernel/threads-max", |out| out.write_str("4194304\n")),
@@ -83,7 +88,7 @@ pub(super) fn child(folder: &'static str, name: &[u8]) -> Option<ProcEntry> {
 }
 
 fn meminfo(out: &mut dyn Write) -> fmt::Result {
-    let total = run::frames_at_start() * 4;
+    let total = stats::frames_at_start() * 4;
     let free = Kernel.free_frames() as u64 * 4;
     let promised = promises().map_or(0, |promises| promises.promised() as u64 / 1024);
     for (name, kib) in [
@@ -120,12 +125,12 @@ fn cpuinfo(out: &mut dyn Write) -> fmt::Result {
 fn stat(out: &mut dyn Write) -> fmt::Result {
     let all = processes::all();
     let used: u64 = all.iter().map(|process| process.used.get().nanos).sum();
-    let ticks = used / (1_000_000_000 / crate::load::CLOCK_TICKS);
+    let ticks = ticks(used);
     writeln!(out, "cpu  {ticks} 0 0 0 0 0 0 0 0 0")?;
     for cpu in 0..Kernel.count() {
         writeln!(out, "cpu{cpu} 0 0 0 0 0 0 0 0 0 0")?;
     }
-    let since = (call::real_time() - clock::now()) / 1_000_000_000;
+    let since = SWITCHED_ON / SECOND;
     let threads: usize = all.iter().map(|process| lock(&process.threads).len()).sum();
     writeln!(out, "btime {since}\nprocesses {}\nprocs_running {threads}", all.len())
 }

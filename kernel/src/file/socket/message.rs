@@ -7,11 +7,9 @@
 //! ETOOMANYREFS, where Linux sends. A connection that was not accepted counts as passed, because
 //! the queue of the listening socket holds it. One lock orders the counts of all sockets.
 
-use super::Socket;
-use super::names::Name;
+use super::{Name, Socket};
 use crate::errno::Errno;
 use crate::file::budget::Charge;
-use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::lock::lock;
 use alloc::sync::Arc;
@@ -49,18 +47,13 @@ pub(crate) struct Passed {
     holds: Arc<AtomicU32>,
 }
 
-/// The socket of a description, if it is one.
-fn socket(open: &Arc<Open>) -> Option<&Arc<Socket>> {
-    if let InodeKind::Socket(socket) = &open.node.kind { Some(socket) } else { None }
-}
-
 impl Passed {
     /// Passes files to a socket.
     ///
     /// # Errors
     /// ETOOMANYREFS, as above; the files are as before.
     pub(super) fn new(files: &mut Vec<Arc<Open>>, to: &Socket) -> Result<Passed, Errno> {
-        let sockets = || files.iter().filter_map(socket);
+        let sockets = || files.iter().filter_map(|open| open.socket());
         if sockets().next().is_some() {
             let _flight = lock(&FLIGHT);
             // Relaxed, for all of these: the lock orders them.
@@ -82,7 +75,7 @@ impl Passed {
     fn land(&mut self) -> Vec<Arc<Open>> {
         let files = core::mem::take(&mut self.files);
         let _flight = lock(&FLIGHT);
-        for one in files.iter().filter_map(socket) {
+        for one in files.iter().filter_map(|open| open.socket()) {
             one.in_flight.fetch_sub(1, Ordering::Relaxed);
             self.holds.fetch_sub(1, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `message` | what lies in a socket's inbox; files in flight |
 //! | `transfer` | messages go into inboxes and out of them |
-//! | `names` | addresses |
+//! | `names` | sockets get names, and are found by them |
 //!
 //! A message lies in the inbox of the socket that receives it. Connected sockets know each other
 //! by weak references, so they keep no cycle alive. The description of a socket closes it
@@ -13,14 +13,13 @@
 //!
 //! # Locks
 //! `LINKS` (one for all changes of links: listen, connect, accept, close); then the state of one
-//! socket, and never of two. Nothing that may close a file is dropped with one of them held. A
-//! socket tells of a change ([`Changed`]) with none held.
+//! socket, and never of two. `NAMED` is held with no other. Nothing that may close a file is
+//! dropped with one of them held. A socket tells of a change ([`Changed`]) with none held.
 
 pub(crate) mod message;
 mod names;
 mod transfer;
 
-pub(crate) use names::Name;
 pub(crate) use transfer::{Extra, Taken};
 
 use super::inode::{Inode, InodeKind};
@@ -28,7 +27,7 @@ use super::open::{Mode, Open};
 use super::ready::{Changed, READABLE, WRITABLE};
 use crate::errno::Errno;
 use crate::lock::lock;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -47,6 +46,21 @@ const DATAGRAMS: usize = 10;
 const BACKLOG: usize = 4096;
 
 static LINKS: SpinMutex<()> = SpinMutex::new(());
+
+/// An address without its family: a path with the zero behind it, or an abstract name.
+pub(crate) type Name = Arc<Vec<u8>>;
+
+/// By what a socket with a name is found.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    /// As in Linux, each type has abstract names of its own.
+    Abstract(u8, Name),
+    /// The number of the inode at a path.
+    Inode(u64),
+}
+
+/// The sockets with a name that are not closed.
+static NAMED: SpinMutex<BTreeMap<Key, Weak<Socket>>> = SpinMutex::new(BTreeMap::new());
 
 /// The type of a socket, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +88,8 @@ enum Link {
 
 struct State {
     name: Option<Name>,
+    /// Its place in `NAMED`: none of an accepted connection, which has the name of another.
+    key: Option<Key>,
     link: Link,
     inbox: VecDeque<Message>,
     /// The room that the inbox uses.
@@ -119,6 +135,7 @@ impl Socket {
     fn with(kind: Type, in_flight: u32) -> Arc<Socket> {
         let state = State {
             name: None,
+            key: None,
             link: Link::None,
             inbox: VecDeque::new(),
             used: 0,
@@ -144,8 +161,8 @@ impl Socket {
     /// # Errors
     /// ENFILE, ENOSPC: the budget is used up.
     pub(crate) fn open(self: &Arc<Self>, flags: u32) -> Result<Arc<Open>, Errno> {
-        let node = Inode::new(InodeKind::Socket(Arc::clone(self)), 0o777)?;
-        Open::new(node, None, Mode::READ_WRITE, flags)
+        let node = Inode::new(InodeKind::Socket, 0o777)?;
+        Open::with(node, None, Mode::READ_WRITE, flags, Some(Arc::clone(self)))
     }
 
     /// Connects two new sockets.
@@ -362,17 +379,17 @@ impl Socket {
 
     /// Its description has ended. No lock is held.
     pub(super) fn close(self: &Arc<Self>) {
-        let (link, inbox, name, blocked, waits) = {
+        let (link, inbox, key, blocked, waits) = {
             let _links = lock(&LINKS);
             let mut state = lock(&self.state);
             (state.no_receive, state.no_send, state.closed) = (true, true, true);
             let link = core::mem::replace(&mut state.link, Link::None);
-            let name = state.name.clone();
+            let key = state.key.take();
             let blocked = core::mem::take(&mut state.blocked);
-            (link, core::mem::take(&mut state.inbox), name, blocked, state.waits)
+            (link, core::mem::take(&mut state.inbox), key, blocked, state.waits)
         };
-        if let Some(name) = name {
-            names::forget(&name, self);
+        if let Some(key) = key {
+            lock(&NAMED).remove(&key);
         }
         if let (Link::Peer { peer, .. }, true) = (&link, self.kind != Type::Datagram)
             && let Some(peer) = peer.upgrade()

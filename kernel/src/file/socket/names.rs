@@ -1,31 +1,15 @@
 //! Addresses of sockets: paths, and names in a space of their own, which begin with a zero.
 
-use super::{Socket, Type};
+use super::{Key, NAMED, Name, Socket, Type};
 use crate::errno::Errno;
 use crate::file::inode::{Inode, InodeKind};
 use crate::file::tree;
 use crate::lock::lock;
 use crate::path::Start;
-use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use linux_raw_sys::errno::{EADDRINUSE, ECONNREFUSED, EEXIST, EINVAL, ENOSPC};
-use spin::mutex::SpinMutex;
-
-/// An address without its family: a path with the zero behind it, or an abstract name.
-pub(crate) type Name = Arc<Vec<u8>>;
-
-/// As in Linux, each type has names of its own.
-static ABSTRACT: SpinMutex<BTreeMap<(u8, Name), Weak<Socket>>> = SpinMutex::new(BTreeMap::new());
-
-/// The socket that has forgotten its name.
-pub(super) fn forget(name: &Name, socket: &Arc<Socket>) {
-    let (key, mut names) = ((socket.kind as u8, Arc::clone(name)), lock(&ABSTRACT));
-    if names.get(&key).is_some_and(|of| of.as_ptr() == Arc::as_ptr(socket)) {
-        names.remove(&key);
-    }
-}
 
 /// The path of a name, unless it is abstract.
 fn path(name: &[u8]) -> Option<&[u8]> {
@@ -68,61 +52,52 @@ impl Socket {
         if found.node.is_some() {
             return Err(Errno(EADDRINUSE));
         }
-        let node = Inode::new(InodeKind::Name(Arc::downgrade(self)), mode)?;
+        let node = Inode::new(InodeKind::Socket, mode)?;
         let used = |error| if error == Errno(EEXIST) { Errno(EADDRINUSE) } else { error };
         tree::insert(&found.parent, &found.name, &node).map_err(used)?;
         let mut whole = path.to_vec();
         whole.push(0);
-        if self.set_name(Arc::new(whole)) {
-            return Ok(());
-        }
-        // Another thread was faster. It may have replaced the entry, too.
-        let _ = tree::remove(&found, false);
-        Err(Errno(EINVAL))
+        self.set_name(Key::Inode(node.number), Arc::new(whole)).inspect_err(|_| {
+            // Another thread was faster. It may have replaced the entry, too.
+            let _ = tree::remove(&found, false);
+        })
     }
 
     fn bind_abstract(self: &Arc<Self>, name: &[u8]) -> Result<(), Errno> {
         let name = Arc::new(name.to_vec());
-        let key = (self.kind as u8, Arc::clone(&name));
-        {
-            let mut names = lock(&ABSTRACT);
-            if names.contains_key(&key) {
-                return Err(Errno(EADDRINUSE));
-            }
-            names.insert(key, Arc::downgrade(self));
-        }
-        if self.set_name(Arc::clone(&name)) {
-            return Ok(());
-        }
-        forget(&name, self);
-        Err(Errno(EINVAL))
+        self.set_name(Key::Abstract(self.kind as u8, Arc::clone(&name)), name)
     }
 
-    /// Returns false if it has one.
-    fn set_name(&self, name: Name) -> bool {
-        let mut state = lock(&self.state);
-        let free = state.name.is_none();
-        if free {
-            state.name = Some(name);
+    /// # Errors
+    /// EADDRINUSE. EINVAL: it has one. Nothing has changed.
+    fn set_name(self: &Arc<Self>, key: Key, name: Name) -> Result<(), Errno> {
+        match lock(&NAMED).entry(key.clone()) {
+            Entry::Occupied(_) => return Err(Errno(EADDRINUSE)),
+            Entry::Vacant(place) => _ = place.insert(Arc::downgrade(self)),
         }
-        free
+        let mut state = lock(&self.state);
+        if state.name.is_some() {
+            drop(state);
+            lock(&NAMED).remove(&key);
+            return Err(Errno(EINVAL));
+        }
+        (state.name, state.key) = (Some(name), Some(key));
+        Ok(())
     }
 
     /// The socket that has a name; of this type, if the name is abstract.
     ///
     /// # Errors
-    /// ECONNREFUSED: none has it any more. Those of a walk.
+    /// ECONNREFUSED: none has it any more, or the path leads to no socket. Those of a walk.
     pub(crate) fn find(kind: Type, name: &[u8], start: &Start) -> Result<Arc<Socket>, Errno> {
-        let socket = match path(name) {
-            Some(path) => match &start.find(path, true)?.kind {
-                InodeKind::Name(socket) => socket.upgrade(),
-                _ => None,
+        let key = match path(name) {
+            Some(path) => match start.find(path, true)? {
+                node if matches!(node.kind, InodeKind::Socket) => Key::Inode(node.number),
+                _ => return Err(Errno(ECONNREFUSED)),
             },
-            None => {
-                let key = (kind as u8, Arc::new(name.to_vec()));
-                lock(&ABSTRACT).get(&key).and_then(Weak::upgrade)
-            }
+            None => Key::Abstract(kind as u8, Arc::new(name.to_vec())),
         };
+        let socket = lock(&NAMED).get(&key).and_then(Weak::upgrade);
         socket.filter(|socket| !lock(&socket.state).closed).ok_or(Errno(ECONNREFUSED))
     }
 }

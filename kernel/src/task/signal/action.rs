@@ -1,6 +1,6 @@
 //! What a process does at each signal (sigaction(2)).
 
-use super::{MOST, SIGCHLD, SIGCONT, STOPS, UNCATCHABLE, bit};
+use super::number::{MOST, SIGCHLD, SIGCONT, STOPS, UNCATCHABLE, bit};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const DEFAULT: u64 = 0;

@@ -10,8 +10,8 @@ use super::action::{Effect, RESTART};
 use super::{Action, Info, SIGSEGV, bit, fault, frame, is_ending};
 use crate::lock::lock;
 use crate::println;
-use crate::task::process::Exit;
-use crate::task::{Own, Thread, run};
+use crate::task::pid::Exit;
+use crate::task::{Own, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::EINTR;
@@ -42,7 +42,7 @@ pub(crate) fn interrupted(thread: &Arc<Thread>, own: &mut Own) {
 
 /// Acts on what the thread was called to: delivers all signals that it does not block. Returns
 /// false if it is to end.
-pub(in crate::task) fn attend(thread: &Arc<Thread>, own: &mut Own) -> bool {
+pub(crate) fn attend(thread: &Arc<Thread>, own: &mut Own) -> bool {
     thread.take_attention();
     if own.resume.again && !own.resume.interrupted {
         // The call is made first, and says whether it is interrupted.
@@ -59,7 +59,7 @@ pub(in crate::task) fn attend(thread: &Arc<Thread>, own: &mut Own) -> bool {
         match effect {
             Effect::Nothing => {}
             Effect::Stop => complain(),
-            Effect::End => run::end_process(thread, Exit::Signal(info.number())),
+            Effect::End => thread.end_process(Exit::Signal(info.number())),
             Effect::Handler(action) => handle(thread, own, info, &action),
         }
     }

@@ -1,10 +1,11 @@
 //! Signals for faults and exceptions of a program. It cannot block or ignore them: if it tries,
 //! they end it.
 
+use super::state::Trap;
 use super::{Info, SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP, bit};
 use crate::lock::lock;
-use crate::task::process::Exit;
-use crate::task::{Own, Thread, run};
+use crate::task::pid::Exit;
+use crate::task::{Own, Thread};
 use alloc::sync::Arc;
 use core::arch::asm;
 use mm::FaultError;
@@ -18,14 +19,6 @@ const ILL_ILLOPN: i32 = 2;
 const FPE_INTDIV: i32 = 1;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
-
-/// The last fault of a thread, which the context of a handler says.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Trap {
-    pub(super) vector: u64,
-    pub(super) code: u64,
-    pub(super) address: u64,
-}
 
 /// Sends a signal that the thread cannot ignore.
 pub(crate) fn force(thread: &Arc<Thread>, own: &Own, number: u8, code: i32, address: u64) {
@@ -50,7 +43,7 @@ pub(crate) fn force(thread: &Arc<Thread>, own: &Own, number: u8, code: i32, addr
 }
 
 /// Sends the signal for an exception of the CPU.
-pub(in crate::task) fn force_for_vector(thread: &Arc<Thread>, own: &mut Own, vector: u64) {
+pub(crate) fn force_for_vector(thread: &Arc<Thread>, own: &mut Own, vector: u64) {
     let rip = own.registers.rip;
     let (number, code, address) = match vector {
         0 => (SIGFPE, FPE_INTDIV, rip),
@@ -66,18 +59,13 @@ pub(in crate::task) fn force_for_vector(thread: &Arc<Thread>, own: &mut Own, vec
 }
 
 /// Sends the signal for a page that cannot be brought in.
-pub(in crate::task) fn force_for_fault(
-    thread: &Arc<Thread>,
-    own: &Own,
-    error: FaultError,
-    address: u64,
-) {
+pub(crate) fn force_for_fault(thread: &Arc<Thread>, own: &Own, error: FaultError, address: u64) {
     let (number, code) = match error {
         FaultError::Denied(..) => (SIGSEGV, SEGV_ACCERR),
         FaultError::Object(..) => (SIGBUS, BUS_ADRERR),
         FaultError::Poisoned(_) => (SIGBUS, BUS_MCEERR_AR),
         FaultError::OutOfMemory(_) | FaultError::GroupLimit => {
-            return run::end_process(thread, Exit::Signal(SIGKILL));
+            return thread.end_process(Exit::Signal(SIGKILL));
         }
         _ => (SIGSEGV, SEGV_MAPERR),
     };

@@ -12,7 +12,7 @@
 //! out.
 
 use super::action::{ONSTACK, RESTORER};
-use super::fault::Trap;
+use super::state::Trap;
 use super::{Action, AltStack, Info, WholeInfo, set_mask};
 use crate::errno::Errno;
 use crate::task::{Own, Thread};

@@ -2,6 +2,8 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `number` | their numbers, and sets of them |
+//! | `state` | the signals of a thread, and those of a process |
 //! | `info` | what a program is told of a signal |
 //! | `pending` | the signals that are pending for a thread or a process |
 //! | `action` | what a process does at each signal |
@@ -37,78 +39,59 @@ mod deliver;
 mod fault;
 mod frame;
 mod info;
+mod number;
 mod pending;
-mod stack;
-mod timers;
+pub(crate) mod stack;
+pub(crate) mod state;
+pub(crate) mod timers;
 
 pub(crate) use action::Action;
-pub(super) use alarm::expired;
-pub(crate) use alarm::{Alarm, set as set_alarm};
-pub(super) use deliver::attend;
-pub(crate) use deliver::interrupted;
-pub(crate) use fault::force;
-pub(crate) use fault::{BUS_ADRERR, SEGV_MAPERR};
-pub(super) use fault::{force_for_fault, force_for_vector};
+pub(crate) use deliver::{attend, interrupted};
+pub(crate) use fault::{BUS_ADRERR, SEGV_MAPERR, force, force_for_fault, force_for_vector};
 pub(crate) use frame::restore;
 pub(crate) use info::{Info, SI_KERNEL, SI_TKILL, SI_USER, WholeInfo};
-pub(crate) use pending::Pending;
+pub(crate) use number::*;
 pub(crate) use stack::AltStack;
-pub(crate) use timers::{Target, Timers};
 
-use super::process::Exit;
-use super::{Process, Thread};
+use super::pid::Exit;
+use super::process::Process;
+use super::thread::Thread;
+use super::timer::Expire;
 use crate::errno::Errno;
 use crate::lock::lock;
 use action::Actions;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering;
-use fault::Trap;
 use spin::mutex::SpinMutex;
+use timers::Target;
 
-pub(crate) const SIGILL: u8 = 4;
-pub(crate) const SIGTRAP: u8 = 5;
-pub(crate) const SIGBUS: u8 = 7;
-pub(crate) const SIGFPE: u8 = 8;
-pub(crate) const SIGKILL: u8 = 9;
-pub(crate) const SIGSEGV: u8 = 11;
-pub(crate) const SIGALRM: u8 = 14;
-pub(crate) const SIGCHLD: u8 = 17;
-pub(crate) const SIGCONT: u8 = 18;
-pub(crate) const SIGSTOP: u8 = 19;
-/// The highest signal.
-pub(crate) const MOST: u8 = 64;
-
-/// SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
-const STOPS: u64 = bit(19) | bit(20) | bit(21) | bit(22);
-/// Signals that are never blocked, caught or ignored.
-pub(crate) const UNCATCHABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
-
-/// The bit of a signal in a set.
-pub(crate) const fn bit(number: u8) -> u64 {
-    1 << (number - 1)
+impl Target for Process {
+    fn send(self: Arc<Self>, info: Info) -> Result<bool, Errno> {
+        queue(&self, info)
+    }
 }
 
-/// The signals of a thread.
-#[derive(Default)]
-pub(crate) struct OfThread {
-    /// The thread is to end.
-    ends: bool,
-    /// The signals that it blocks.
-    mask: u64,
-    /// Blocked signals for which it waits (rt_sigtimedwait).
-    awaited: u64,
-    pending: Pending,
-    /// The last fault, which a handler is told.
-    trap: Trap,
+impl Target for Thread {
+    fn send(self: Arc<Self>, info: Info) -> Result<bool, Errno> {
+        queue_to(&self, info)
+    }
 }
 
-/// The signals of a process.
-#[derive(Default)]
-pub(crate) struct OfProcess {
-    /// Processes share them after a clone with CLONE_SIGHAND.
-    actions: Arc<SpinMutex<Actions>>,
-    pending: Pending,
-    alarm: Alarm,
+impl Expire for Process {
+    fn expire(self: Arc<Self>) {
+        let this: Weak<Process> = Arc::downgrade(&self);
+        if lock(&self.signals).alarm.expire(this) {
+            // A standard signal is never refused.
+            let _ = send(&self, Info::kernel(SIGALRM));
+        }
+    }
+}
+
+/// The state of the process's ITIMER_REAL: nanoseconds until it is due, and its interval. With
+/// `new`, it is set to such a state; 0 nanoseconds stop it.
+pub(crate) fn set_alarm(process: &Arc<Process>, new: Option<(u64, u64)>) -> (u64, u64) {
+    let this: Weak<Process> = Arc::downgrade(process);
+    lock(&process.signals).alarm.set(new, this)
 }
 
 /// Whether the thread is to end, alone or with its process.
@@ -228,12 +211,6 @@ fn pass_on(process: &Process, mut set: u64) {
     }
 }
 
-impl OfThread {
-    fn wants(&self, number: u8) -> bool {
-        !self.ends && (self.mask & !self.awaited) & bit(number) == 0
-    }
-}
-
 /// The signals that a thread blocks.
 pub(crate) fn mask(thread: &Thread) -> u64 {
     lock(&thread.signals).mask
@@ -296,7 +273,7 @@ pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) 
 }
 
 /// Tells a parent that a child has ended. Returns whether the parent does not want to wait for it.
-pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> bool {
+pub(crate) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> bool {
     // Relaxed: only the numbers. A program that replaced the one that made the child gets SIGCHLD.
     let same =
         parent.programs.load(Ordering::Relaxed) == child.programs_of_parent.load(Ordering::Relaxed);
@@ -312,7 +289,7 @@ pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> 
             Exit::Signal(number) => (true, number),
         };
         // Relaxed: a statistic.
-        let ticks = child.used.get().nanos / (1_000_000_000 / crate::load::CLOCK_TICKS);
+        let ticks = crate::time::ticks(child.used.get().nanos);
         // A queue that is full: the parent finds the child when it waits.
         let _ = send(parent, Info::child(number, child.pid, killed, status, ticks));
     }
@@ -362,7 +339,7 @@ pub(crate) fn end_thread(thread: &Arc<Thread>) {
 }
 
 /// A thread has ended, and others of its process go on: one of them handles its signals.
-pub(super) fn leave(thread: &Thread) {
+pub(crate) fn leave(thread: &Thread) {
     let set = lock(&thread.process.signals).pending.set();
     if set != 0 {
         pass_on(&thread.process, set);
@@ -370,7 +347,7 @@ pub(super) fn leave(thread: &Thread) {
 }
 
 /// A process has ended: it keeps no signals, and no timer.
-pub(super) fn end(process: &Process) {
+pub(crate) fn end(process: &Process) {
     let left = {
         let mut signals = lock(&process.signals);
         signals.alarm.stop();

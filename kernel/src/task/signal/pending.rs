@@ -4,7 +4,8 @@
 //! is queued each time, in order, up to a bound. As in Linux, a plain kill of a real-time signal
 //! beyond the bound stays pending without its details.
 
-use super::{Info, bit};
+use super::info::{Info, SI_USER};
+use super::number::bit;
 use crate::errno::Errno;
 use alloc::collections::VecDeque;
 use linux_raw_sys::errno::EAGAIN;
@@ -39,7 +40,7 @@ impl Pending {
         }
         if self.queue.len() < MOST && self.queue.try_reserve(1).is_ok() {
             self.queue.push_back(info);
-        } else if (number >= REAL_TIME || info.is_of_timer()) && info.code != super::SI_USER {
+        } else if (number >= REAL_TIME || info.is_of_timer()) && info.code != SI_USER {
             return Err(Errno(EAGAIN));
         }
         self.set |= bit(number);
@@ -64,7 +65,7 @@ impl Pending {
             self.queue = VecDeque::new();
         }
         // Without details: as from a process that is not known.
-        Some(info.unwrap_or_else(|| Info::sent(number, super::SI_USER, 0)))
+        Some(info.unwrap_or_else(|| Info::sent(number, SI_USER, 0)))
     }
 
     /// Forgets the signals of a set.

@@ -7,12 +7,11 @@
 //!
 //! The list's lock comes before that of a timer. Neither is held while a signal is sent.
 
-use super::{Info, queue, queue_to};
+use super::info::Info;
 use crate::clock;
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::task::timer::{self, Expire, Timer};
-use crate::task::{Process, Thread};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use linux_raw_sys::errno::EAGAIN;
@@ -21,12 +20,13 @@ use spin::mutex::SpinMutex;
 /// The most timers of a process.
 const MOST: usize = 1024;
 
-/// Where a timer sends its signal.
-pub(crate) enum Target {
-    /// Nowhere: it is only read.
-    None,
-    Process(Weak<Process>),
-    Thread(Weak<Thread>),
+/// Where a timer sends its signal: a process or a thread.
+pub(crate) trait Target: Send + Sync {
+    /// Sends a signal. Returns false if it is ignored.
+    ///
+    /// # Errors
+    /// EAGAIN: too many signals are pending.
+    fn send(self: Arc<Self>, info: Info) -> Result<bool, Errno>;
 }
 
 #[derive(Default)]
@@ -51,7 +51,8 @@ pub(crate) struct PosixTimer {
     pub(crate) real_time: bool,
     signal: u8,
     value: u64,
-    target: Target,
+    /// None: it is only read.
+    target: Option<Weak<dyn Target>>,
     state: SpinMutex<State>,
 }
 
@@ -70,7 +71,7 @@ impl Timers {
         &self,
         real_time: bool,
         (signal, value): (u8, Option<u64>),
-        target: Target,
+        target: Option<Weak<dyn Target>>,
     ) -> Result<u32, Errno> {
         let mut all = lock(&self.all);
         let (next, timers) = &mut *all;
@@ -140,7 +141,7 @@ impl PosixTimer {
             // Its signal is on the way.
             Some(due) => match (now - due).checked_rem(state.interval) {
                 Some(passed) => state.interval - passed,
-                None if matches!(self.target, Target::None) || state.sent => 0,
+                None if self.target.is_none() || state.sent => 0,
                 None => 1,
             },
         };
@@ -169,7 +170,7 @@ impl PosixTimer {
 
     fn start(&self, state: &mut State, due: u64) {
         state.due = Some(due);
-        if !matches!(self.target, Target::None) {
+        if self.target.is_some() {
             let this: Weak<dyn Expire> = self.this.clone();
             state.timer = Some(timer::call_at(due, this));
         }
@@ -205,17 +206,13 @@ impl PosixTimer {
     /// Sends the signal. Returns whether it will be delivered.
     fn send(&self, setting: u32) -> bool {
         let info = Info::timer(self.signal, self.id, self.value, setting);
-        let sent = match &self.target {
-            Target::None => None,
-            Target::Process(process) => process.upgrade().map(|process| queue(&process, info)),
-            Target::Thread(thread) => thread.upgrade().map(|thread| queue_to(&thread, info)),
-        };
-        sent.is_some_and(|sent| sent.unwrap_or(false))
+        let target = self.target.as_ref().and_then(Weak::upgrade);
+        target.is_some_and(|target| target.send(info).unwrap_or(false))
     }
 }
 
 impl Expire for PosixTimer {
-    fn expire(&self) {
+    fn expire(self: Arc<Self>) {
         let setting = {
             let mut state = lock(&self.state);
             // An entry that comes too late to be cancelled is another one's.

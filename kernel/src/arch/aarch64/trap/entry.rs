@@ -7,7 +7,8 @@
 //! tells: a fault there comes from a probe, and its handler goes on below. There are no programs,
 //! so `TPIDR_EL0` and `TPIDRRO_EL0` are free to keep two registers meanwhile; interrupts are off.
 
-use super::{Registers, handle};
+use super::handle;
+use super::registers::Registers;
 use crate::cpu::area::Area;
 use crate::layout::{DIRECT, STACKS};
 use crate::smp::STACK;
@@ -18,11 +19,6 @@ use core::mem::{offset_of, size_of};
 const STACKS_BIT: u32 = 46;
 
 const _: () = assert!(STACKS >> STACKS_BIT & 1 == 1 && DIRECT >> STACKS_BIT & 1 == 0);
-
-/// The causes, as `Registers::kind` has them.
-pub(super) const SYNCHRONOUS: u64 = 0;
-pub(super) const IRQ: u64 = 1;
-pub(super) const FIQ: u64 = 2;
 
 global_asm!(
     r#"

@@ -2,6 +2,7 @@
 
 mod entry;
 pub(crate) mod probe;
+mod registers;
 
 use super::irqchip;
 use crate::backtrace::Backtrace;
@@ -10,36 +11,10 @@ use crate::{fail, smp};
 use alloc::vec;
 use core::arch::asm;
 use core::fmt;
-use entry::{FIQ, IRQ, SYNCHRONOUS};
+use registers::{FIQ, INSTRUCTION_ABORT, IRQ, Registers, SYNCHRONOUS};
 
 /// The bytes of an emergency stack.
 const EMERGENCY: usize = 32 << 10;
-
-/// The saved registers, as `entry` stores them.
-#[repr(C, align(16))]
-pub(crate) struct Registers {
-    x: [u64; 31],
-    sp: u64,
-    elr: u64,
-    spsr: u64,
-    esr: u64,
-    far: u64,
-    kind: u64,
-}
-
-/// The class of an exception (ESR_EL1.EC).
-const INSTRUCTION_ABORT: u64 = 0x21;
-const DATA_ABORT: u64 = 0x25;
-
-impl Registers {
-    fn class(&self) -> u64 {
-        self.esr >> 26 & 0x3f
-    }
-
-    fn is_abort(&self) -> bool {
-        self.kind == SYNCHRONOUS && matches!(self.class(), INSTRUCTION_ABORT | DATA_ABORT)
-    }
-}
 
 /// Makes this CPU use the handlers.
 pub(crate) fn start() {

@@ -3,7 +3,7 @@
 //! Each is an instruction at a known address. When it faults, the handler records the cause and
 //! continues behind it. A fault at any other address is fatal.
 
-use super::{INSTRUCTION_ABORT, Registers};
+use super::registers::{INSTRUCTION_ABORT, Registers};
 use crate::arch::place::Format;
 use core::arch::global_asm;
 use machine::{FaultKind, VirtAddr};

@@ -11,9 +11,6 @@
 use core::arch::global_asm;
 use raw_cpuid::CpuId;
 
-/// The address of the copied trampoline. A SIPI has its page number.
-pub(crate) const TRAMPOLINE: u64 = 0x8000;
-
 /// The end of the memory that the boot tables map.
 pub(crate) fn mapped() -> u64 {
     let more = CpuId::new().get_extended_processor_and_feature_identifiers();
@@ -126,7 +123,7 @@ ap_long:
     movabs $ap_high, %rax
     jmp *%rax
 
-    # Copied to TRAMPOLINE; all of its addresses are relative to that.
+    # Copied to `place::UNMAPPED`; all of its addresses are relative to that.
     .code16
     .globl trampoline_start
 trampoline_start:

@@ -7,6 +7,7 @@ pub(crate) mod info;
 pub(crate) use entry::mapped;
 
 use super::apic;
+use super::place::UNMAPPED;
 use crate::cpu::area::Area;
 use crate::layout::direct;
 use machine::PhysAddr;
@@ -21,7 +22,7 @@ pub(crate) unsafe fn prepare() {
         static trampoline_end: u8;
     }
     let (from, end) = (&raw const trampoline_start, &raw const trampoline_end);
-    let to = direct(PhysAddr::new(entry::TRAMPOLINE)).get() as *mut u8;
+    let to = direct(PhysAddr::new(UNMAPPED)).get() as *mut u8;
     // SAFETY: only firmware uses memory below 1 MiB, and it does not use this page. The boot tables
     // map both addresses.
     unsafe { from.copy_to_nonoverlapping(to, end.addr() - from.addr()) };
@@ -33,5 +34,5 @@ pub(crate) unsafe fn prepare() {
 /// [`prepare`] was called.
 pub(crate) unsafe fn start_cpu(area: &Area) {
     // SAFETY: the trampoline is there, by the caller's promise.
-    unsafe { apic::start_cpu(area, (entry::TRAMPOLINE >> 12) as u8) };
+    unsafe { apic::start_cpu(area, (UNMAPPED >> 12) as u8) };
 }

@@ -1,17 +1,9 @@
 //! The entry of each vector: a few instructions that save all registers and call Rust.
 
-use super::{Registers, handle};
+use super::handle;
+use super::registers::Registers;
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
-
-/// The timer interrupt.
-pub(crate) const TIMER: u8 = 0xf0;
-/// Another CPU requests a flush.
-pub(crate) const FLUSH: u8 = 0xf1;
-/// Another CPU has a job for this one, or waits for its tick.
-pub(crate) const WAKE: u8 = 0xf2;
-pub(crate) const APIC_ERROR: u8 = 0xfe;
-pub(crate) const SPURIOUS: u8 = 0xff;
 
 /// The common part of all vectors. It saves the registers in the order of [`Registers`], below what
 /// the CPU and the stub have pushed. If a program was interrupted, the stack is the thread's

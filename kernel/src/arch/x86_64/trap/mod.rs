@@ -1,50 +1,19 @@
 //! Interrupts and faults.
 
-pub(crate) mod entry;
+mod entry;
+mod idt;
 pub(crate) mod probe;
+pub(crate) mod registers;
+pub(crate) mod vector;
 
-use super::{apic, shootdown, tables};
+pub(crate) use registers::Registers;
+
+use super::{apic, shootdown};
 use crate::backtrace::Backtrace;
 use crate::cpu::area::{self, Area};
 use crate::{fail, smp};
 use core::fmt;
 use x86_64::registers::control::Cr2;
-
-/// The saved registers, as `entry` pushes them.
-#[repr(C, align(16))]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Registers {
-    pub(crate) r15: u64,
-    pub(crate) r14: u64,
-    pub(crate) r13: u64,
-    pub(crate) r12: u64,
-    pub(crate) r11: u64,
-    pub(crate) r10: u64,
-    pub(crate) r9: u64,
-    pub(crate) r8: u64,
-    pub(crate) rbp: u64,
-    pub(crate) rdi: u64,
-    pub(crate) rsi: u64,
-    pub(crate) rdx: u64,
-    pub(crate) rcx: u64,
-    pub(crate) rbx: u64,
-    pub(crate) rax: u64,
-    pub(crate) vector: u64,
-    pub(crate) code: u64,
-    pub(crate) rip: u64,
-    pub(crate) cs: u64,
-    pub(crate) flags: u64,
-    pub(crate) rsp: u64,
-    pub(crate) ss: u64,
-}
-
-impl Registers {
-    /// The top word of the interrupted stack.
-    fn top(&self) -> u64 {
-        // SAFETY: the kernel's stack, which was in use a moment ago.
-        unsafe { *core::ptr::with_exposed_provenance(self.rsp as usize) }
-    }
-}
 
 const NAMES: [&str; 22] = [
     "division by zero",
@@ -73,7 +42,7 @@ const NAMES: [&str; 22] = [
 
 /// Makes this CPU use the handlers, on the current stack.
 pub(crate) fn start() {
-    tables::load_handlers(false);
+    idt::load(false);
 }
 
 /// Gives this CPU the tables and stacks that its handlers need.
@@ -82,7 +51,9 @@ pub(crate) fn start() {
 /// Call it once, on the CPU of this area, when the heap works.
 pub(crate) unsafe fn start_here(area: &'static Area) {
     // SAFETY: the tables belong to this CPU, and nothing uses them yet.
-    unsafe { (*area.own.tables.get()).load() };
+    let interrupt_stack = unsafe { (*area.own.tables.get()).load() };
+    area.own.interrupt_stack.set(interrupt_stack);
+    idt::load(true);
 }
 
 /// Handles an interrupt or a fault of the kernel, with interrupts off.
@@ -104,15 +75,15 @@ fn handle(registers: &mut Registers) {
 /// Handles an interrupt, of the kernel or of a program. Interrupts are off.
 pub(crate) fn interrupt(vector: u8) {
     match vector {
-        entry::TIMER | entry::WAKE => {
+        vector::TIMER | vector::WAKE => {
             apic::end_of_interrupt();
             smp::tick();
         }
-        entry::FLUSH => {
+        vector::FLUSH => {
             apic::end_of_interrupt();
             shootdown::poll();
         }
-        entry::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
+        vector::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
         // A spurious interrupt, or one of the unused PIC: there is nothing to do.
         _ => {}
     }

@@ -3,7 +3,7 @@
 //! Each is an instruction at a known address, or two of them. When it faults, the handler records
 //! the cause and continues behind it. A fault at any other address is fatal.
 
-use super::Registers;
+use super::registers::Registers;
 use core::arch::global_asm;
 use machine::FaultKind;
 

@@ -7,7 +7,7 @@
 use crate::errno::Errno;
 use crate::machine::compare_exchange;
 use crate::task::Space;
-use crate::task::process::Name;
+use crate::task::program::Name;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -19,7 +19,7 @@
 
 use crate::arch::tables::{USER_CODE, USER_DATA};
 use crate::cpu::area::Area;
-use crate::trap::Registers;
+use crate::trap::registers::Registers;
 use crate::user::HOLE;
 use core::arch::naked_asm;
 use core::mem::offset_of;

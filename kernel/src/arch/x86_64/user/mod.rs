@@ -2,7 +2,7 @@
 //!
 //! # One stack for each CPU
 //! A thread of a program has no stack in the kernel. Its registers are in [`Thread`](crate::task),
-//! and each CPU has one stack. A CPU runs a loop (`task::run`): it chooses a thread, enters the
+//! and each CPU has one stack. A CPU runs a loop (`run::cpu`): it chooses a thread, enters the
 //! program ([`enter`]), and acts on the reason for which the program came back. A system call that
 //! must wait leaves the loop's turn with nothing on the stack: it records what it waits for, and
 //! the CPU runs another thread. When the thread is woken, it makes the call again from the

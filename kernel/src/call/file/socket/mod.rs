@@ -16,7 +16,6 @@ use super::poll::deadline;
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::inode::InodeKind;
 use crate::file::open::Open;
 use crate::file::ready::Changed;
 use crate::file::socket::{Name, Socket, Type};
@@ -42,10 +41,7 @@ const ANY_ADDRESS: u64 = 128;
 
 /// The socket of a description.
 fn of(open: &Open) -> Result<&Arc<Socket>, Errno> {
-    match &open.node.kind {
-        InodeKind::Socket(socket) => Ok(socket),
-        _ => Err(Errno(ENOTSOCK)),
-    }
+    open.socket().ok_or(Errno(ENOTSOCK))
 }
 
 /// Waits at a socket, unless the description does not block, until `attempt` gives a value or

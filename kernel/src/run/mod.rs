@@ -1,21 +1,22 @@
-//! `run`: runs a program of the archive, and all that it starts, on all CPUs.
+//! `run`: runs a program of the archive, and all that it starts, on all CPUs. `cpu` is the loop of
+//! each.
+
+mod cpu;
 
 use crate::archive::Archive;
-use crate::call::{self, process_first};
+use crate::call::{process, table};
 use crate::cpu::area;
 use crate::file::{self, Files};
 use crate::grace::quiet;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
-use crate::task;
-use crate::task::process::Exit;
+use crate::task::pid::Exit;
 use crate::{clock, export, smp, stats};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::{E2BIG, EACCES, ELIBBAD, ELOOP, ENOENT, ENOMEM};
 use machine::{Cpus, FrameSource};
 use mm::Access;
@@ -39,14 +40,6 @@ impl fmt::Display for Outcome {
     }
 }
 
-static AT_START: AtomicU64 = AtomicU64::new(0);
-
-/// The free frames before the first program.
-pub(crate) fn frames_at_start() -> u64 {
-    // Relaxed: written before programs run.
-    AT_START.load(Ordering::Relaxed)
-}
-
 /// Runs the program of the archive with its arguments and environment, and waits for its end, and
 /// for that of all processes. `out`: there is a folder for files that the host gets. Call it on the
 /// boot CPU, with interrupts on.
@@ -68,8 +61,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
         export::start().map_err(|errno| format!("/out cannot be made ({errno:?})"))?;
     }
     drain();
-    // Relaxed: other CPUs run programs later.
-    AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
+    stats::start();
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
     let mut argv = words(&archive.argv);
     let Some(path) = argv.first_mut() else { return Err("there is no program".into()) };
@@ -78,7 +70,7 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
     }
     let path = path.clone();
     let files = Files::standard();
-    let process = files.and_then(|files| process_first(&path, argv, &words(&archive.env), files));
+    let process = files.and_then(|files| process::first(&path, argv, &words(&archive.env), files));
     let process = process.map_err(|errno| {
         let path = String::from_utf8_lossy(&path).into_owned();
         let why = match errno.0 {
@@ -92,8 +84,8 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
         };
         format!("{path} does not start ({errno:?}): {why}")
     })?;
-    smp::host().on_each(Kernel.count(), |_| task::run::run());
-    let ending = lock(&process.ended).unwrap_or(Exit::Code(0));
+    smp::host().on_each(Kernel.count(), |_| cpu::run());
+    let ending = lock(&process.handle.ended).unwrap_or(Exit::Code(0));
     drop(process);
     settle();
     Ok(Outcome { ending, statistics: statistics() })
@@ -107,7 +99,7 @@ fn settle() {
     const TICK: u64 = 4_000_000;
     for _ in 0..ROUNDS {
         drain();
-        if Kernel.free_frames() as u64 >= frames_at_start() {
+        if Kernel.free_frames() as u64 >= stats::frames_at_start() {
             return;
         }
         clock::wait(TICK);
@@ -127,14 +119,14 @@ fn statistics() -> String {
     let mut text = String::from("\"calls\":{");
     let mut comma = "";
     for (number, count) in stats::calls() {
-        let _ = match call::name(number) {
+        let _ = match table::name(number) {
             Some(name) => write!(text, "{comma}\"{name}\":{count}"),
             None => write!(text, "{comma}\"call {number}\":{count}"),
         };
         comma = ",";
     }
     let [read, write, execute] = [Access::Read, Access::Write, Access::Execute].map(stats::faults);
-    let (before, now) = (frames_at_start(), Kernel.free_frames() as u64);
+    let (before, now) = (stats::frames_at_start(), Kernel.free_frames() as u64);
     let peak = before.saturating_sub(stats::least_free().min(now));
     let held = before as i64 - now as i64;
     let interrupts = area::total(|stats| &stats.shootdowns);

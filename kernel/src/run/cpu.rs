@@ -1,33 +1,23 @@
 //! The loop of a CPU: chooses a thread, runs its program, and acts on the reason for which it came
 //! back.
 
-use super::process::Exit;
-use super::{Own, Space, Thread, exit, process, run_queue, signal, timer};
+use crate::call::dispatch;
 use crate::cpu::area;
-use crate::file::userfaultfd::{self, Then};
+use crate::file::userfaultfd;
 use crate::grace::{Grace, quiet};
 use crate::input;
-use crate::lock::lock;
 use crate::smp::tlb_grace;
 use crate::space::tables;
+use crate::stats;
+use crate::task::schedule::Next;
+use crate::task::{Own, Space, Thread, exit, process, run_queue, signal, timer};
 use crate::trap::{self, Registers};
 use crate::user::{self, enter};
-use crate::{call, stats};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::VirtAddr;
 use mm::{Access, FaultError};
 use x86_64::registers::control::Cr2;
-
-/// What a thread does when its turn is over.
-pub(crate) enum Next {
-    /// It goes on when its turn comes again.
-    Ready,
-    /// It waits.
-    Park,
-    /// It has ended.
-    Gone,
-}
 
 /// Runs programs on this CPU until there is no process any more.
 pub(crate) fn run() {
@@ -111,11 +101,11 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         let now = ticks_here();
         if now != ticks {
             ticks = now;
-            own.clock.tell_as(&thread, !was_in_program);
+            thread.tell(own, !was_in_program);
             // A thread that runs alone has no end of its turn. What it has retired is due by now.
             quiet();
             input::pump();
-            if is_turn_over(own) {
+            if own.is_turn_over() {
                 break Next::Ready;
             }
         }
@@ -123,25 +113,14 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     if !matches!(next, Next::Gone) {
         own.xstate.save();
     }
-    own.clock.tell(&thread);
+    thread.tell(own, false);
     // A thread that gives the CPU up has used its turn; one that waits has not.
     thread.schedule.set_left(if let Next::Park = next { own.clock.left() } else { 0 });
     match next {
-        Next::Ready => run_queue::put_back(&thread),
-        Next::Park => {
-            if !thread.park() {
-                run_queue::put_back(&thread);
-            }
-        }
-        Next::Gone => {}
+        Next::Ready => run_queue::put_back(thread),
+        Next::Park if !thread.park() => run_queue::put_back(thread),
+        Next::Park | Next::Gone => {}
     }
-}
-
-/// Whether the thread has run for its turn, and others wait for this CPU. Wakes those whose time
-/// has come. Two loads and two readings of the clock.
-pub(crate) fn is_turn_over(own: &Own) -> bool {
-    timer::expire();
-    own.clock.is_turn_over() && run_queue::has_others()
 }
 
 /// The timer interrupts of this CPU so far. Cost: a load of its own line.
@@ -166,7 +145,7 @@ fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     if own.resume.again {
         // The call that has waited is made again.
         own.registers.rip += 2;
-        let next = call::make(thread, own);
+        let next = dispatch::make(thread, own);
         if !own.resume.again && signal::is_pending(thread) {
             // It did not wait any more when the signal came.
             thread.call_attention();
@@ -196,27 +175,10 @@ fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     // SAFETY: matches `irq_enter` above.
     unsafe { area::irq_leave() };
     match vector {
-        enter::CALL => call::make(thread, own),
+        enter::CALL => dispatch::make(thread, own),
         ..32 => fault(thread, own, address),
         // The loop of the turn looks at the ticks.
         _ => None,
-    }
-}
-
-/// What a call leaves of the turn.
-pub(crate) enum After {
-    Yield,
-    Wait,
-    End,
-}
-
-impl From<After> for Option<Next> {
-    fn from(after: After) -> Self {
-        match after {
-            After::Yield => Some(Next::Ready),
-            After::Wait => Some(Next::Park),
-            After::End => Some(Next::Gone),
-        }
     }
 }
 
@@ -256,29 +218,32 @@ fn wait_for_monitor(
     at: VirtAddr,
     access: Access,
 ) -> Option<Next> {
-    let again = || matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_)));
-    match userfaultfd::wait(thread, again) {
-        Then::GoOn => None,
-        Then::Fail => {
-            signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());
-            None
-        }
-        Then::Wait(monitor) => {
-            own.monitor = Some(monitor);
-            if signal::is_pending(thread) {
-                thread.end_wait();
-                thread.call_attention();
-                return None;
-            }
-            Some(Next::Park)
-        }
+    let fail = || {
+        signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());
+        None
+    };
+    let Some((fault, monitor)) = userfaultfd::refused() else { return fail() };
+    // If it has ended, its memory is an ordinary one.
+    let strong = monitor.upgrade()?;
+    if strong.sends_sigbus() {
+        return fail();
     }
-}
-
-/// Ends the process of the thread.
-pub(crate) fn end_process(thread: &Arc<Thread>, how: Exit) {
-    thread.process.end(how);
-    // For a thread that is not in the list any more.
-    let _ = lock(&thread.process.exiting).get_or_insert(how);
-    thread.call_attention();
+    thread.begin_wait();
+    if strong.add((thread.clone(), thread.tid()), &fault).is_err() {
+        thread.end_wait();
+        return fail();
+    }
+    // It may have been resolved meanwhile.
+    if !matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_))) {
+        thread.end_wait();
+        strong.forget(thread);
+        return None;
+    }
+    own.monitor = Some(monitor);
+    if signal::is_pending(thread) {
+        thread.end_wait();
+        thread.call_attention();
+        return None;
+    }
+    Some(Next::Park)
 }

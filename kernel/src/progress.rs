@@ -23,7 +23,7 @@ struct Trial {
 }
 
 /// Begins a trial.
-pub(super) fn begin(name: &str) {
+pub(crate) fn begin(name: &str) {
     let now = clock::now();
     set(Some(Trial { name: name.into(), begun: now }));
     // Release: pairs with the Acquire in `tell`, which then finds the name.
@@ -31,7 +31,7 @@ pub(super) fn begin(name: &str) {
 }
 
 /// Ends a trial.
-pub(super) fn end() {
+pub(crate) fn end() {
     // Relaxed: a tick that does not see it yet finds no name.
     NEXT.store(NEVER, Ordering::Relaxed);
     set(None);
