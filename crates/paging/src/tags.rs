@@ -224,7 +224,7 @@ impl Tags {
         true
     }
 
-    /// What a new space with an assigned tag has. `None` if all tags are fixed.
+    /// How a new space with an assigned tag is tagged. `None` if all tags are fixed.
     pub(crate) fn open(&self, machine: &impl Step) -> Option<Tagged> {
         let _locked = self.lock(machine);
         // Relaxed, all: the lock orders them.

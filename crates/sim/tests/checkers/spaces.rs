@@ -69,7 +69,7 @@ fn a_table_made_anew_is_another_space() {
     assert_eq!(before, root);
 }
 
-/// A tag that a space has lost: what is cached under it is dropped before the tag is used again,
+/// A tag that a space has lost: entries cached under it are dropped before the tag is used again,
 /// for the same space or another.
 #[test]
 fn a_tag_that_was_taken_is_dropped_first() {

@@ -268,7 +268,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Sets the count of entries of a table that no other CPU knows.
     pub(super) fn set_count(&self, table: Frame, count: u32) {
         let info = self.machine().info(table);
-        // SAFETY: the count of a table that is ours alone. Relaxed: what publishes it has Release.
+        // SAFETY: the count of a table that is ours alone. Relaxed: the store that publishes it has
+        // Release.
         info.inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
     }
 

@@ -193,7 +193,7 @@ impl Stacks {
                 if let Some(chain) = chain.get_or_insert_with(begin) {
                     let (most, images) = (self.depth - frames.len(), &mut self.images);
                     let taken = self.python.take(chain, (mm, tid), most, images, observer);
-                    // Python's functions instead of that which runs them.
+                    // Python's functions replace the interpreter's function that runs them.
                     if !taken.is_empty() {
                         frames.pop();
                         frames.extend(taken);
