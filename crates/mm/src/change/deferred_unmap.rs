@@ -15,7 +15,7 @@
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed next to
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
-//! ([`vma::Host::admit`]): what waits there is flushed first, with IPIs. A fault at such an
+//! ([`vma::Host::admit`]): pages that wait there are flushed first, with IPIs. A fault at such an
 //! address finds a hole.
 //!
 //! *Other spaces.* The entries are cleared already, so a child that shares tables after a fork does

@@ -1,4 +1,4 @@
-//! Objects: what lies behind a map that is not private anonymous memory.
+//! Objects: the memory behind each map that is not private anonymous memory.
 //!
 //! A VMA of an object holds a [`Backing`](crate::Backing): an open file description, which leads to
 //! the [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map

@@ -180,7 +180,7 @@ impl<M: Machine> FrameGroup<M> {
         self.machine.accounts().map_or(0, |accounts| accounts.take_freed(cpu, self.account))
     }
 
-    /// Gives the stocks of all CPUs, and what they have freed, back to the limit.
+    /// Gives the stocks of all CPUs, and the frames that they have freed, back to the limit.
     fn collect(&self) {
         for (cpu, stock) in (0..).map_while(CpuId::new).zip(self.stocks.iter()) {
             // Relaxed, here and below: each frame is counted in one place at any moment, and only
@@ -224,7 +224,7 @@ impl<M: Machine> FrameGroup<M> {
             return true;
         }
         self.machine.step(SharedAccess::Other);
-        // One at a time: what another CPU is collecting at this moment is in no stock.
+        // One at a time: frames that another CPU is collecting at this moment are in no stock.
         let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
         self.take(frames)
@@ -240,7 +240,7 @@ impl<M: Machine> FrameGroup<M> {
         }
     }
 
-    /// Puts frames into a stock; what is too much there goes back to the limit.
+    /// Puts frames into a stock; a stock that is too large goes back to the limit.
     fn put(&self, stock: &AtomicUsize, frames: usize) {
         self.machine.step(SharedAccess::Other);
         let has = stock.fetch_add(frames, Ordering::Relaxed) + frames;

@@ -1,8 +1,8 @@
 //! The kernel as oracle for huge pages. The programs are those of the test `oracle`, in a window of
 //! 8 MiB whose memory is mostly under MADV_HUGEPAGE.
 //!
-//! What is compared: bytes, errnos, signals, listings; which pages are present, huge, zero or
-//! guards (PAGEMAP_SCAN); mincore; Rss, Anonymous and AnonHugePages of smaps. What is not:
+//! Compared: bytes, errnos, signals, listings; which pages are present, huge, zero or guards
+//! (PAGEMAP_SCAN); mincore; Rss, Anonymous and AnonHugePages of smaps. Not compared:
 //!
 //! - steps that touch 2 MiB where Linux may have an empty page table: they are left out (`chunks`);
 //! - present pages of forked children, as in the test `oracle`;
