@@ -1,4 +1,4 @@
-//! Mapping over pages that are there: what CPUs see, and what the call reports.
+//! Mapping over pages that are there: the view of the CPUs, and the reports of the call.
 
 mod common;
 

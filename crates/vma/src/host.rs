@@ -85,8 +85,8 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     fn apply(&mut self, step: CallStep<'_, '_, F, R>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
-    /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
-    /// an address are placed elsewhere. By default nothing waits.
+    /// unmapped there. `None` if none does. The answer may be longer than the waiting range. Maps
+    /// without an address are placed elsewhere. By default nothing waits.
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let _none = range;
         None

@@ -38,7 +38,7 @@ pub(crate) struct WantedPlace<'f, F> {
     pub(crate) file: Option<&'f F>,
 }
 
-/// A place for a map, and what the search has seen next to it.
+/// A place for a map, and the VMA that the search has seen next to it.
 pub(crate) struct Found<'a, F> {
     pub(crate) addr: usize,
     /// The first VMA that ends above the end of the place, or that there is none; the outer `None`

@@ -37,7 +37,7 @@ pub(crate) enum FaultStep {
     Replaced(machine::Frame),
     /// Another CPU replaced the page and has not ended its flush.
     Flushing,
-    /// The fresh frame, or what it holds, is not what the entry needs.
+    /// The fresh frame, or its contents, does not fit the entry.
     NeedsFrame,
     /// The object must bring the page in.
     NeedsObject,

@@ -16,9 +16,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backing` | what a VMA has of an object |
+//! | `backing` | the part of an object that a VMA holds |
 //! | `shmem`, `seals`, `read_write` | memfd and shared memory: sizes and holes, seals, reads and writes |
-//! | `file`, `cache` | files, read-ahead and write-back; what both have in common |
+//! | `file`, `cache` | files, read-ahead and write-back; code shared with `shmem` |
 //! | `page_index`, `radix` | the pages in memory, read and filled without a lock |
 //! | `mappings`, `mapped_objects` | the way back to the spaces that map an object |
 //! | `device_memory` | the memory of devices |

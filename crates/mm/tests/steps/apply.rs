@@ -14,7 +14,7 @@ use mm::*;
 use sim::Sim;
 use vma::{MapRequest, VmFlags};
 
-/// A program's place in a world: its process, and what it holds.
+/// A program's place in a world: its process, and its state.
 pub(crate) struct Hand<'w> {
     pub(crate) world: &'w World,
     pub(crate) process: usize,

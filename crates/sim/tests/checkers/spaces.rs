@@ -81,7 +81,7 @@ fn a_tag_that_was_taken_is_dropped_first() {
             let idle = Space::new(sim);
             idle.activate(2);
             sim.check_tag_taken(Asid(1));
-            // No flush, and no violation: what CPUs have cached is void.
+            // No flush, and no violation: entries that CPUs have cached are void.
             space.slot(AT, 0).store(0);
             free(sim, frame);
             let root = if other { Space::new(sim).root } else { space.root };

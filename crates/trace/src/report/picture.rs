@@ -281,7 +281,7 @@ fn draw(out: &mut String, start: usize, band: &[Cell], style: Style, most: usize
     }
 }
 
-/// The kinds that occur, each with its total size, and what of it was resident.
+/// The kinds that occur, each with its total size, and its resident size.
 fn legend(regions: &[Region], style: Style) -> String {
     let known = regions.iter().any(|region| region.resident.is_some());
     let mut lines = vec![String::new()];

@@ -35,9 +35,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The flush that is returned takes the right to write from CPUs that use these tables. When it
     /// is done, the child is what these tables are at that moment.
     ///
-    /// With `pinned`, exclusive pages that have pins are copied at once, so that what is written
-    /// through the pins is seen here. Without it, no page of these tables has been pinned for
-    /// longer than a call.
+    /// With `pinned`, exclusive pages that have pins are copied at once, so that writes through the
+    /// pins are seen here. Without it, no page of these tables has been pinned for longer than a
+    /// call.
     ///
     /// Cost: a lock for each used entry of the top-level table that is not the kernel's, and one
     /// flush of the space. Where [`Format::SHARED_IS_READ_ONLY`] is `false`: a copy of each upper

@@ -237,8 +237,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// If the way to `at` is this space's own: the address after what its last entry decides about,
-    /// and after the absent entries behind it. The inner `None`: there is no such address.
+    /// If the way to `at` is this space's own: the address after the range that its last entry
+    /// decides about, and after the absent entries behind it. The inner `None`: there is no such
+    /// address.
     fn beyond_own(&self, at: VirtAddr) -> Option<Option<VirtAddr>> {
         let guard = G::pin();
         let walk = self.walk(&guard);

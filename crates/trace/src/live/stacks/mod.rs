@@ -277,7 +277,7 @@ fn tell(symbols: Vec<Symbol>, observer: &mut dyn Observer) {
 }
 
 /// Runs code that reads files of the program. These may be damaged on purpose. If a library panics
-/// over one, only what was read is lost: a panic of the tracer would kill the program.
+/// over one, only the data read is lost: a panic of the tracer would kill the program.
 fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(read)).ok()
 }
