@@ -283,8 +283,8 @@ impl<M: Machine> PageCache<M> {
 
     /// As [`MemoryPages::fill`](crate::MemoryPages::fill), if `may` allows it.
     ///
-    /// The page goes in with the object's lock held, and with that of the entry's table. So what
-    /// takes pages back comes before, or waits for the table, and finds the entry. Others take
+    /// The page goes in with the object's lock held, and with that of the entry's table. So a call
+    /// that takes pages back comes before, or waits for the table, and finds the entry. Others take
     /// those two locks in the opposite order, so this one only tries to take the object's.
     pub(crate) fn fill(
         &self,

@@ -7,8 +7,9 @@
 //!
 //! # Correctness
 //! Each CPU has a stock of frames that it may still bring in. It fills the stock from what the
-//! limit leaves, a batch at a time, and puts into it what it frees. So what all CPUs hold, in use
-//! or in stock, never exceeds the limit; near the limit the stocks of all CPUs are collected first.
+//! limit leaves, a batch at a time, and puts into it what it frees. So the frames that all CPUs
+//! hold, in use or in stock, never exceed the limit; near the limit the stocks of all CPUs are
+//! collected first.
 //!
 //! Cost of a charge: one locked instruction on a line of this CPU; for each batch one on the
 //! group's.
