@@ -29,7 +29,7 @@ pub(super) struct Process {
     cpus: u64,
 }
 
-/// The facts on the VMAs before a step that the model needs.
+/// The facts about the VMAs that the model needs before a step.
 struct Before {
     /// The end of the heap.
     heap: usize,
@@ -115,7 +115,7 @@ impl Process {
         self.touch(sim_machine, &pages)
     }
 
-    /// The facts on the VMAs before a step that the model needs.
+    /// The facts about the VMAs that the model needs before a step.
     fn before(&self, step: &SpaceChange<Backing<Sim>>) -> Result<Before, String> {
         let moved = match step {
             SpaceChange::Mremap(map) => map.addr..map.addr.saturating_add(map.old_len),
