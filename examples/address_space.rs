@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a program does, and what its fault handler does for it.
+/// The calls of a program, and the work of its fault handler.
 fn program(sim: &Sim, space: &Space) -> Result<(), Box<dyn Error>> {
     let at = space.mmap(0, 4 * PAGE, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
     println!("mapped 4 pages at {at:#x}, {} of them present", space.resident(at..at + 4 * PAGE));

@@ -11,7 +11,7 @@ use samara::maple::{Error, RangeMap};
 struct Extents(RangeMap<u64, i64>);
 
 impl Extents {
-    /// Blocks `file..file + blocks` now lie at `disk`; what lay there before is replaced.
+    /// Blocks `file..file + blocks` now lie at `disk`; earlier extents there are replaced.
     fn write(&mut self, file: u64, blocks: u64, disk: i64) -> Result<(), Error> {
         self.0.store(file..file + blocks, disk - file as i64)?;
         Ok(())

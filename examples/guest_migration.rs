@@ -58,7 +58,7 @@ fn guest(sim: &Sim, tables: &Tables, vcpu: usize, stop: &AtomicBool) -> Result<u
     Ok(stores)
 }
 
-/// The copies of the host, and what it counted.
+/// The copies of the host, and its counts.
 struct Copied {
     pages: Vec<[u64; WORDS]>,
     /// Pages copied in each round.

@@ -126,7 +126,7 @@ fn main() -> Result<(), RangesError> {
     Ok(())
 }
 
-/// What a CPU of a kernel does: stacks with their frames, some of them at once, freed in another
+/// The calls of a CPU of a kernel: stacks with their frames, some of them at once, freed in another
 /// order; and now and then a range at a place of its own.
 fn work(cpu: usize) -> Result<(), RangesError> {
     let mut stacks = [None; 16];

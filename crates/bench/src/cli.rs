@@ -10,7 +10,7 @@ pub(crate) const SIZES: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
 /// The name for bytes for each range, next to the cases, in `--cases`.
 pub(crate) const MEMORY: &str = "memory";
 
-/// What `--nodes` measures, unless `--cases` names others: all of it allocates nodes or frees them.
+/// The cases of `--nodes`, unless `--cases` names others: all of them allocate nodes or free them.
 const ALLOCATING: [&str; 7] = [
     "insert-random",
     "insert-ascending",

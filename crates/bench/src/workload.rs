@@ -167,7 +167,7 @@ fn scattered(
     (from, to): (usize, usize),
     unit: usize,
 ) -> Vec<Span> {
-    // What each place needs at least is taken out of the span before the draw, and added again.
+    // The least size of each place is taken out of the span before the draw, and added again.
     let least = 16 * unit + 3 * PAGE;
     let free = to - from - count * least;
     let mut starts: Vec<usize> = (0..count).map(|_| rng.usize(..free / unit) * unit).collect();

@@ -30,7 +30,7 @@ pub struct samara_cursor {
     pub opaque: [u64; 144],
 }
 
-/// What makes the nodes on the path stay.
+/// The protection of the nodes on the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PathKeeper {
     /// The read section of the record at this address with this number.
@@ -92,7 +92,7 @@ impl CursorState {
         unsafe { &*self.tree }
     }
 
-    /// What makes reads of this thread safe now.
+    /// The present protection of this thread's reads.
     fn kind_now(tree: &samara_tree, call: &str) -> Result<PathKeeper, Errno> {
         tree.reading(call)?;
         Ok(if tree.is_exclusive() {

@@ -58,8 +58,8 @@ unsafe impl Reclaim for Engine {
 
 // SAFETY: a queue frees a piece when the sections that existed at `retire` have ended
 // (`section.rs`), or when the program's RCU says so. Guards of readers are used only inside of such
-// sections. What a writer retires while it reads its own tree is freed after it has stopped: a
-// cursor or a visit under the lock checks whether the tree has changed.
+// sections. Pieces that a writer retires while it reads its own tree are freed after it has
+// stopped: a cursor or a visit under the lock checks whether the tree has changed.
 unsafe impl Concurrent for Engine {}
 
 /// Names the queue of the tree that this thread writes, until it is dropped.

@@ -7,7 +7,7 @@ use maple::{Entry, Error, Raw};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) NonNull<()>);
 
-// SAFETY: the library only copies the pointer. What it leads to is the program's.
+// SAFETY: the library only copies the pointer. Its target is the program's.
 unsafe impl Send for Word {}
 // SAFETY: as above.
 unsafe impl Sync for Word {}

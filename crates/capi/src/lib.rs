@@ -7,10 +7,10 @@
 //!
 //! A [`samara_tree`] holds a [`maple::MapleTree`] whose entries are bare pointers of the program.
 //! Reads take no lock. They run in read sections (`section.rs`), which the thread records in a
-//! cache line of its own. Writes take the lock of the tree (`hold.rs`). What a write removes goes
-//! to the queue of the tree (`queue.rs`). A later call that writes to the tree frees it, after the
-//! read sections that could see it have ended. So readers run no frees and no callbacks. A tree may
-//! use the RCU of the program instead (`rcu.rs`, `samara_range_urcu.h`).
+//! cache line of its own. Writes take the lock of the tree (`hold.rs`). Removed nodes and entries
+//! go to the queue of the tree (`queue.rs`). A later call that writes to the tree frees them, after
+//! the read sections that could see them have ended. So readers run no frees and no callbacks. A
+//! tree may use the RCU of the program instead (`rcu.rs`, `samara_range_urcu.h`).
 //!
 //! # Why another engine
 //!
@@ -34,7 +34,7 @@
 //!                                 |
 //!                      tree, hold (its lock)                         a tree and its writer
 //!                       |                |
-//!          section (read sections)     queue, rcu                    when what is removed is freed
+//!          section (read sections)     queue, rcu                    when removed nodes are freed
 //!                       |                |
 //!                    thread ---------- memory                        threads; allocations
 //!                        \                /

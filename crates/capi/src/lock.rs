@@ -284,7 +284,7 @@ impl samara_tree {
         if let Periods::Program(rcu) = self.periods() {
             rcu.barrier();
         }
-        // What was sealed above is due now.
+        // Blocks sealed above are due now.
         self.end_all(call)?.run();
         // Other threads may still run what they took. Acquire: pairs with the Release of `Due`.
         while self.writer.running.load(Ordering::Acquire) != 0 {

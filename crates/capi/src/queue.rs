@@ -1,4 +1,4 @@
-//! What a tree has retired: pieces that wait for a grace period.
+//! The retired pieces of a tree, which wait for a grace period.
 //!
 //! Each tree has one queue, and its writer owns it. Pieces go into blocks. At the end of a write,
 //! full blocks are *sealed*: they get a target, or go to `call_rcu` as one. A sealed block whose
@@ -19,7 +19,7 @@ use core::ptr::{self, NonNull};
 /// A function of the program that takes a context and a pointer.
 pub(crate) type Callback = unsafe extern "C" fn(ctx: *mut c_void, ptr: *mut c_void);
 
-/// A piece, and what happens to it after the grace period.
+/// A piece to be freed, or a call to be made, after the grace period.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece {
     /// Memory of the tree, with the function that frees it.

@@ -1,4 +1,4 @@
-//! What the library knows of a thread, and the calls that begin and end read sections.
+//! The library's state of a thread, and the calls that begin and end read sections.
 
 use crate::errno::{Errno, border, misuse};
 use crate::memory::object;

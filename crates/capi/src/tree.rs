@@ -51,7 +51,7 @@ pub struct samara_options {
     pub rcu: *const samara_rcu,
 }
 
-/// What stays the same while a tree lives.
+/// The fields that stay the same while a tree lives.
 #[repr(align(128))]
 pub(crate) struct Fixed {
     pub(crate) flags: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Fixed {
 #[allow(non_camel_case_types)]
 pub struct samara_tree {
     // Each of the large members is aligned to two cache lines and fills them. So readers, writers
-    // and what stays the same have cache lines of their own, in any order.
+    // and the fixed fields have cache lines of their own, in any order.
     /// Readers read it, the writer changes it.
     pub(crate) map: UnsafeCell<Map>,
     pub(crate) fixed: Fixed,
@@ -264,7 +264,7 @@ impl samara_tree {
 const LARGEST_OPTIONS: usize = 4096;
 
 /// The options of a new tree, checked. Those of a program that was built with a later header may be
-/// longer; what this version does not know has to be zero.
+/// longer; fields that this version does not know have to be zero.
 unsafe fn options_of(options: *const samara_options, call: &str) -> Result<samara_options, Errno> {
     // SAFETY: all zeros is a valid value: no flags, no functions.
     let mut own: samara_options = unsafe { core::mem::zeroed() };

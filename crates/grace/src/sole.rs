@@ -59,7 +59,8 @@ use core::marker::PhantomData;
 const SHARED: usize = 0;
 const FRESH: usize = 3;
 
-/// What happens at a place. The other bits of the word are the place plus one.
+/// The mask of a place's state: idle, `WRITING` or `WAITING`. The other bits of the word are the
+/// place plus one.
 const KIND: usize = 3;
 const WRITING: usize = 1;
 const WAITING: usize = 2;
@@ -88,7 +89,7 @@ pub struct Tries {
     left: AtomicU32,
     /// Writes between two tries. It doubles at each try that fails.
     pause: AtomicU32,
-    /// What the writer waits for.
+    /// The grace period that the writer waits for.
     period: AtomicU64,
 }
 

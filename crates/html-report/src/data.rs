@@ -1,4 +1,4 @@
-//! What the files hold: runs, the figures of each, and traces.
+//! The contents of the files: runs, the figures of each, and traces.
 
 use crate::trace::Trace;
 use report::{Clock, Note, Row, Target};
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// What is to be said of the load of the host, if times may have been disturbed.
+    /// A note on the load of the host, if times may have been disturbed.
     pub(crate) fn disturbed(&self) -> Option<String> {
         let run = self.run.as_ref().filter(|run| run.clock == Clock::Time)?;
         let load = run.load.filter(|load| *load > run.processors as f64 / 2.0)?;

@@ -1,5 +1,5 @@
-//! The five sources, each as a card: what it was, what ours does, the ratio, where it was measured,
-//! and what to beware of.
+//! The five sources, each as a card: the bottleneck, our way, the ratio, where it was measured, and
+//! its limits.
 
 use crate::data::Results;
 use crate::plot::short;
@@ -12,7 +12,7 @@ struct Source {
     name: &'static str,
     /// The bottleneck that it removed.
     was: &'static str,
-    /// What ours does instead.
+    /// Our way instead.
     ours: &'static str,
     published: &'static str,
     /// The measures that show it, the best first.
@@ -295,7 +295,7 @@ impl Measure {
 /// A source with the figures that show it, as text.
 pub(crate) struct SourceLine {
     pub(crate) name: &'static str,
-    /// What was measured, and on how many CPUs if there are several.
+    /// The measured quantity, and the number of CPUs if there are several.
     pub(crate) what: String,
     /// The unit of both.
     pub(crate) unit: String,
@@ -304,7 +304,7 @@ pub(crate) struct SourceLine {
     /// `None` if nothing measurable is left.
     pub(crate) ratio: Option<String>,
     pub(crate) run: usize,
-    /// What to beware of.
+    /// The limits of the figures.
     pub(crate) caveat: String,
 }
 

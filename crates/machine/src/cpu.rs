@@ -85,7 +85,7 @@ pub unsafe trait Cpus {
     fn current(&self) -> CpuId;
 
     /// The CPUs that are online. The set may be out of date when it is returned. Read with Acquire:
-    /// what a CPU did that is missing in it was done before.
+    /// the accesses of a CPU that is missing in it come before.
     fn online(&self) -> CpuSet;
 
     /// Makes each of these CPUs take its timer interrupt soon. Call it if other code waits for the

@@ -162,11 +162,11 @@ pub unsafe trait Tlb: Cpus {
 
     /// Makes `root` the active page table of this CPU, for the space `asid`.
     ///
-    /// With `keep`, what is cached under the tag stays, though a machine may drop it. Without
+    /// With `keep`, entries cached under the tag stay, though a machine may drop them. Without
     /// `keep`, everything that is cached under the tag is dropped: translations that are not
-    /// global, upper-level entries, and absent entries. What is cached under other tags stays, so
-    /// that their spaces may keep it when they are active again. A machine with a single tag has no
-    /// others.
+    /// global, upper-level entries, and absent entries. Entries cached under other tags stay, so
+    /// that their spaces may keep them when they are active again. A machine with a single tag has
+    /// no others.
     ///
     /// # Safety
     /// `root` is a top-level table of the machine's format, and stays one until another is active.

@@ -22,7 +22,7 @@ use sync::{AtomicBool, Ordering, fence};
 /// A thread with its queue.
 struct Thread {
     state: State,
-    /// What only the thread's owner uses.
+    /// Only the thread's owner uses it.
     own: UnsafeCell<usize>,
     /// How often it is in the queue.
     queued: Mutex<usize>,

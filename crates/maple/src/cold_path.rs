@@ -1,4 +1,4 @@
-//! What younger versions of the standard library have.
+//! Functions of younger versions of the standard library.
 
 use core::mem::MaybeUninit;
 

@@ -10,7 +10,7 @@
 //! | `key` | keys, and ranges of keys as ranges of indices |
 //! | `reads`, `writes` | the functions that both maps have |
 //! | `iter` | iterators |
-//! | `slot` | what a key's place holds, and what to do about it |
+//! | `slot` | the contents of a key's place, and the ways to change them |
 //! | `version` | the writer of a transaction |
 //! | `set` | a set of keys, as ranges |
 //! | `split` | a map that is divided in two, and two that become one |

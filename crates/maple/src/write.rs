@@ -1,6 +1,6 @@
 //! Writes: each replaces the contents of a range by one entry or by a hole.
 //!
-//! A write in general has five phases. What can fail comes before the first store.
+//! A write in general has five phases. Steps that can fail come before the first store.
 //!
 //! 1. *Plan*: walk to both ends of the range and compute which nodes are replaced, and how many are
 //!    needed. This changes nothing.

@@ -19,7 +19,7 @@ use crate::write::{Disposal, Finger, Need, Supplies, Target};
 use core::{fmt, marker::PhantomData, ops::RangeInclusive, ptr};
 use grace::Reclaim;
 
-/// What makes the writer the only one.
+/// How other writers are excluded.
 pub(crate) enum Hold<'t> {
     /// The tree's lock. It is released when the writer is dropped.
     Lock(#[allow(dead_code)] MutexGuard<'t, ()>),
@@ -348,8 +348,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// gets the first index. Readers never see the entry without it.
     ///
     /// # Errors
-    /// As for [`alloc_range`](Writer::alloc_range), but without the entry. Without memory, what
-    /// `make` returned is dropped.
+    /// As for [`alloc_range`](Writer::alloc_range), but without the entry. Without memory, the
+    /// entry that `make` returned is dropped.
     pub fn alloc_range_with(
         &mut self,
         bounds: RangeInclusive<Index>,

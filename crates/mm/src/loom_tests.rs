@@ -47,8 +47,8 @@ impl Family {
         Family { parent, child }
     }
 
-    /// Takes the spaces down. A model's tables are too short to sweep all addresses, so what is
-    /// mapped goes first.
+    /// Takes the spaces down. A model's tables are too short to sweep all addresses, so its pages
+    /// are unmapped first.
     fn end(self) {
         for space in [&*self.parent, &self.child] {
             space.munmap(AT, 2 * PAGE).unwrap();

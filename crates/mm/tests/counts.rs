@@ -78,7 +78,7 @@ fn a_fault_has_two_locked_instructions() {
 fn a_fault_on_the_zero_frame_has_one_locked_instruction() {
     let read = fault(Access::Read);
     assert_eq!(read.atomics.largest, 1, "{read:?}");
-    // The table's lock, the entry, and what is this CPU's own.
+    // The table's lock, the entry, and this CPU's own lines.
     assert!(read.other.written.largest <= 4, "{read:?}");
 }
 

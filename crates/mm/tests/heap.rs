@@ -61,7 +61,7 @@ impl PageSource for Zeros {
     named!(4, "/file");
 }
 
-/// What a program can see without touching anything: its VMAs, and which pages are present.
+/// A program's view without touching anything: its VMAs, and which pages are present.
 fn seen(space: &Space) -> (String, Vec<usize>) {
     let mut maps = String::new();
     space.write_maps(&mut maps).unwrap();

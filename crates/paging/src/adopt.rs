@@ -49,7 +49,7 @@ pub enum AdoptError {
         at: VirtAddr,
         /// Its value.
         value: u64,
-        /// What is wrong with it.
+        /// Its fault.
         fault: EntryFault,
     },
 }
@@ -204,7 +204,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Tables*: the caller owns `root`, and each frame that is a table below it by the format
     ///   `F`, and gives them up: from this call on, no other code reads or changes these frames and
     ///   their states, or frees them. CPUs may translate by them meanwhile.
-    /// - *Addresses*: what the tables map is the caller's to map, as for [`map`](Self::map).
+    /// - *Addresses*: the mapped addresses are the caller's to map, as for [`map`](Self::map).
     /// - *Tag*: a CPU that translates by them does so under tag 0.
     /// - *Later*: before the tables are dropped, other tables are active on all CPUs.
     pub unsafe fn adopt(paging: &Arc<Paging<M, F>>, root: Frame) -> Result<Self, AdoptError> {

@@ -305,8 +305,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.tagged.whose()
     }
 
-    /// Flushes a page, and what leads to it, on all CPUs that use the tables. Context and cost as
-    /// for [`PendingFlush::flush`](crate::PendingFlush::flush).
+    /// Flushes a page, and the upper-level entries that lead to it, on all CPUs that use the
+    /// tables. Context and cost as for [`PendingFlush::flush`](crate::PendingFlush::flush).
     pub fn flush_page(&self, at: VirtAddr, size: PageSize) {
         if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
             let (cpus, space) = self.users();

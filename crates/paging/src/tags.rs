@@ -12,8 +12,8 @@
 //! has 4096 tags on x86-64, 256 or 65,536 on AArch64, and the largest machine 256 CPUs.
 //!
 //! # Why it is right
-//! *What a CPU has cached under a tag that was taken back is void: no CPU uses it any more.* So it
-//! needs no flush, neither when the tag changes hands nor when the old space changes its entries.
+//! *Entries cached under a tag that was taken back are void: no CPU uses them any more.* So they
+//! need no flush, neither when the tag changes hands nor when the old space changes its entries.
 //!
 //! - **A new owner drops it.** With a new tag, a space's set of CPUs becomes empty. A CPU that is
 //!   not in the set activates the space without keeping what is cached under the tag
@@ -224,7 +224,7 @@ impl Tags {
         true
     }
 
-    /// What a new space with an assigned tag has. `None` if all tags are fixed.
+    /// How a new space with an assigned tag is tagged. `None` if all tags are fixed.
     pub(crate) fn open(&self, machine: &impl Step) -> Option<Tagged> {
         let _locked = self.lock(machine);
         // Relaxed, all: the lock orders them.
@@ -372,7 +372,7 @@ impl Tags {
 
     /// Gives a free tag to a space that has none. The lock is held.
     fn hand_out(&self, tag: u64, space: &Assigned, cpus: &AtomicCpuSet) {
-        // What CPUs have cached is void.
+        // Entries that CPUs have cached are void.
         cpus.clear();
         // Relaxed: see `hold` and `get`.
         space.tag.store(tag, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a pending flush has gathered: the changed range, the CPUs that may have cached it, and the
+//! The contents of a pending flush: the changed range, the CPUs that may have cached it, and the
 //! unlinked tables that wait for the flush.
 //!
 //! # Where unlinked tables wait
@@ -45,7 +45,7 @@ pub(crate) struct TlbGather {
 }
 
 bitflags::bitflags! {
-    /// What is in effect while a flush gathers. In one byte, since a flush is often moved.
+    /// The state of a flush while it gathers. In one byte, since a flush is often moved.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(crate) struct GatherState: u8 {
         /// Tables that become empty stay linked.

@@ -61,7 +61,7 @@ pub(crate) struct SharedLink<'m, M> {
     pub(crate) table: Frame,
 }
 
-/// What a walk without a lock has found at an address. The lowest table stays a table while the
+/// The result of a walk to an address without a lock. The lowest table stays a table while the
 /// guard is held, so [`PageTables::with_found`](crate::PageTables::with_found) need not walk again.
 pub struct Found<'g> {
     pub(crate) page: VirtAddr,

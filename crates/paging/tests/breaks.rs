@@ -77,7 +77,7 @@ fn each_change<F: OnSim>() {
     sim.on_cpu(0, || {
         change(whole::<F>(), SweepChange::Set(Attrs::USER_RO));
         let mut pending = tables.no_flush();
-        // SAFETY: the memory is this test's, and what differs is not looked at.
+        // SAFETY: the memory is this test's, and differing parts are not looked at.
         unsafe { tables.collapse(virt(BASE), blocks[1], RW, &mut pending, |_| ()) }.unwrap();
         pending.flush();
     });

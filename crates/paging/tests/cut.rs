@@ -1,6 +1,6 @@
 //! Ranges that cut a large page: they are refused, and nothing changes (I7). Also where a page
-//! becomes large only after the range was checked: then what was done before is reported, and the
-//! large page stays whole.
+//! becomes large only after the range was checked: then the changes made before are reported, and
+//! the large page stays whole.
 
 mod common;
 

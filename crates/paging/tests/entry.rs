@@ -1,4 +1,5 @@
-//! Changes of one entry under its table's lock, and sweeps: what they see, change and leave.
+//! Changes of one entry under its table's lock, and sweeps: the entries that they see, change and
+//! leave.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a look without a lock finds. Changes of an entry in a table that an earlier walk has found:
+//! Results of walks without a lock. Changes of an entry in a table that an earlier walk has found:
 //! only if it is still the table.
 
 mod common;

@@ -1,5 +1,5 @@
-//! The heap is exhausted: while tables are retired, none is lost, and all come back. What a host
-//! makes once returns an error.
+//! The heap is exhausted: while tables are retired, none is lost, and all come back. Constructors
+//! that a host calls once return an error.
 
 mod common;
 

@@ -99,8 +99,8 @@ fn a_panic_while_unmapping_lazily_keeps_count() {
     });
 }
 
-/// If `decide` panics, or what it captured does when it is dropped, the entry stays, the table is
-/// unlocked, and no new table is left.
+/// If `decide` panics, or one of its captures does when it is dropped, the entry stays, the table
+/// is unlocked, and no new table is left.
 #[test]
 fn a_panic_of_a_decision_changes_nothing() {
     struct Drops;

@@ -1,4 +1,4 @@
-//! Mapping over pages that are there: what CPUs see, and what the call reports.
+//! Mapping over pages that are there: the view of the CPUs, and the reports of the call.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn each_kind<F: OnSim>() {
         let blocks = [1 << 20, 2 << 20, 3 << 20].map(|n| numbered::<F>(&sim, F::LARGE.order(), n));
         (tables, blocks)
     });
-    // What each CPU reads; it caches the pages.
+    // Checks what each CPU reads; the reads cache the pages.
     let check = |expected: &dyn Fn(u64) -> u64| {
         for cpu in [1, 0] {
             sim.on_cpu(cpu, || {

@@ -1,6 +1,6 @@
-//! What becomes valid is published: once by each call, after its last store. The machine caches
-//! absent entries, so an access that comes too early faults, and in the kernel's half it is an
-//! error.
+//! Entries that become valid are published: once by each call, after its last store. The machine
+//! caches absent entries, so an access that comes too early faults, and in the kernel's half it is
+//! an error.
 
 mod common;
 

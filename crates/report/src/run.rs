@@ -3,7 +3,7 @@
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// What the clock of a run counts.
+/// The unit that the clock of a run counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
@@ -36,7 +36,7 @@ pub struct Run {
     pub processors: usize,
     /// The host's system.
     pub system: String,
-    /// What the clock counts.
+    /// The unit that the clock counts.
     pub clock: Clock,
     /// The day, as in 2026-11-25, in UTC.
     pub date: String,

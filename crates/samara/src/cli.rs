@@ -337,7 +337,7 @@ pub(crate) struct Flame {
     pub(crate) flame_of: Measure,
 }
 
-/// What a flame graph shows.
+/// The measure of a flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Measure {
     /// The bytes that calls have mapped

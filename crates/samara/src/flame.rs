@@ -7,7 +7,7 @@ use crate::{
     output::{self, Lines},
 };
 
-/// Where they go, and what they show.
+/// Their destinations, and the measure that they show.
 pub(crate) struct Flame<'a> {
     graph: Lines<'a>,
     folded: Lines<'a>,

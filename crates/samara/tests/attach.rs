@@ -408,8 +408,8 @@ fn a_limit_leaves_the_program() {
     ends_well(child);
 }
 
-/// On a terminal: what the process has and does is drawn, names of its functions come, and it runs
-/// on.
+/// On a terminal: the memory and calls of the process are drawn, names of its functions come, and
+/// it runs on.
 #[test]
 fn a_live_view_leaves_the_program_as_it_was() {
     let child = start("watched");

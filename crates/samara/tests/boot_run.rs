@@ -1,5 +1,5 @@
-//! `samara boot run`: what QEMU gets, and what comes back, with a shell script as QEMU. The archive
-//! is read by the kernel's own reader. `./check machines` runs it in the real QEMU.
+//! `samara boot run`: the input and output of QEMU, with a shell script as QEMU. The archive is
+//! read by the kernel's own reader. `./check machines` runs it in the real QEMU.
 
 #[path = "../../trace/tests/common/patience.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

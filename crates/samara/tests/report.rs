@@ -58,7 +58,7 @@ fn the_page_shows_a_trace() {
     }
     let of_calls = page(&calls);
     assert!(of_calls.contains("Memory calls") && of_calls.contains("<td>mmap</td>"), "{of_calls}");
-    // Only what the files have.
+    // Only the contents of the files.
     for absent in ["class=\"map\"", "class=\"card\"", "These files have no"] {
         assert!(!of_calls.contains(absent), "{absent}: {of_calls}");
     }

@@ -107,7 +107,7 @@ fn a_chain_of_calls_is_found_however_it_is_compiled() {
     }
 }
 
-/// Removes what a recording does not have: what was resident at the peak.
+/// Removes the resident bytes at the peak, which a recording does not have.
 fn forget_peak(value: &mut Value) {
     match value {
         Value::Object(map) => {

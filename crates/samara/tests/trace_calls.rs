@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What was resident, at the peak and at the end, and the page faults, each of its address space.
+/// Resident bytes, at the peak and at the end, and page faults, each of its address space.
 #[test]
 fn the_use_of_memory_is_told() {
     let program = compile("resident", RESIDENT, &[]);

@@ -88,7 +88,7 @@ impl Sim {
             // walks that begin afterwards.
             other.closed.fetch_add(1, Ordering::SeqCst);
             let _closed = Closed(other);
-            // SeqCst: as above. The access under way comes before what follows.
+            // SeqCst: as above. The access under way comes before later ones.
             while other.busy.load(Ordering::SeqCst) && !std::thread::panicking() {
                 self.relax();
             }

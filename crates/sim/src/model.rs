@@ -7,8 +7,8 @@
 //!
 //! # What it models
 //! - A CPU is a thread of the model ([`Model::spawn`]). Its TLB caches translations and upper
-//!   entries, and keeps each until a flush covers it ([`Model::access`]). It evicts nothing:
-//!   what was cached stays as harmful as it can be.
+//!   entries, and keeps each until a flush covers it ([`Model::access`]). It evicts nothing: cached
+//!   entries stay as harmful as they can be.
 //! - A flush of another CPU waits for its access under way, and drops its cached entries: the IPI
 //!   and its answer are one step, a lock of that TLB.
 //! - Interrupts do not exist.

@@ -21,7 +21,7 @@ pub(crate) struct Leaf {
 }
 
 impl Tables<'_> {
-    /// What an entry of a table of this level says, and its value.
+    /// An entry of a table of this level, decoded, and its value.
     pub(crate) fn entry(&self, table: Frame, index: usize, level: u8) -> Option<(Entry, u64)> {
         let value = self.arena.load(table, index)?;
         Some((self.format.decode(value, level, index), value))

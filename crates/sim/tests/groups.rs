@@ -1,4 +1,5 @@
-//! Groups of pages: what a walk caches, and what the machine reports. Entries are written by hand.
+//! Groups of pages: the entries that a walk caches, and the machine's reports. Entries are written
+//! by hand.
 
 mod common;
 

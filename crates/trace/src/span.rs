@@ -1,4 +1,4 @@
-//! Ranges of whole pages: what a call's address and length mean to the kernel.
+//! Ranges of whole pages, as the kernel takes them from a call's address and length.
 //!
 //! The kernel rounds an address down and an end up to whole pages, or refuses the call. So the
 //! pages that hold a byte of the range are all that a call can change. A range that looks for

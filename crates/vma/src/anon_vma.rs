@@ -230,7 +230,7 @@ impl AnonSlot {
 
     /// Its value now. A fault may fill it right after that.
     pub(crate) fn get(&self) -> Anon {
-        // Relaxed, here and below: the number publishes no other memory, and what a call decides by
+        // Relaxed, here and below: the number publishes no other memory, and a call's decision by
         // it depends on this word alone. Only touches order more (`update`).
         self.anon(self.number.load(Relaxed))
     }
@@ -250,7 +250,7 @@ impl AnonSlot {
             if next == now {
                 return now;
             }
-            // Release: a touch by a call comes after what calls have stored before it.
+            // Release: a touch by a call comes after earlier stores of calls.
             match self.number.compare_exchange(now, next, AcqRel, Acquire) {
                 Ok(_) => return next,
                 Err(other) => now = other,

@@ -1,4 +1,5 @@
-//! Steps: what a call does to the VMAs, and to the pages behind them. [`CallStep`] has the essay.
+//! Steps: the changes of a call to the VMAs, and to the pages behind them. [`CallStep`] has the
+//! essay.
 
 use core::ops::Range;
 
@@ -22,7 +23,7 @@ use crate::{
 ///
 /// | the step | the host |
 /// | --- | --- |
-/// | [`hold`](Self::hold): what a move must find unchanged is busy | |
+/// | [`hold`](Self::hold): the VMAs that a move must find unchanged are busy | |
 /// | | prepares all memory for its work; a failure drops the step |
 /// | [`close`](Self::close): the range is gone, busy, or has its new rights | |
 /// | | changes the pages, and flushes |
@@ -45,10 +46,10 @@ use crate::{
 /// sees the rights that its own pages have.
 ///
 /// # A step that is given up
-/// If a step is dropped before [`close`](Self::close), nothing has changed: what was held is
-/// given back. If it is dropped between `close` and [`open`](Self::open), because the host panics,
-/// what was busy stays so: its range may still have old pages. It merges with no other VMA, and a
-/// call may unmap or replace it.
+/// If a step is dropped before [`close`](Self::close), nothing has changed: the held VMAs are given
+/// back. If it is dropped between `close` and [`open`](Self::open), because the host panics, a busy
+/// VMA stays busy: its range may still have old pages. It merges with no other VMA, and a call may
+/// unmap or replace it.
 pub struct CallStep<'s, 'a, F: MappedFile, R: Reclaim> {
     vmas: &'s mut Vmas<'a, F, R>,
     plan: StepPlan<F>,
@@ -326,7 +327,7 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         }
     }
 
-    /// The last stores of a move: what it leaves behind, and the new VMA.
+    /// The last stores of a move: the rest of the old VMA, and the new VMA.
     fn open_move(
         &mut self,
         new: Area<F>,

@@ -59,8 +59,8 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     /// A step of a call on `space` is about to be made, which may still fail. A host that has the
     /// pages of one space refuses the others: safe code may give its host to a copy
     /// ([`Writer::duplicate`]). Memory for `growth` more bytes must be promised
-    /// (`VmFlags::ACCOUNT`); what is promised and not needed when the call has ended is given
-    /// back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]), `vma`
+    /// (`VmFlags::ACCOUNT`); when the call has ended, the host gives back the promised bytes that
+    /// it did not need ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]), `vma`
     /// has its contents, if they are not those of its neighbour: nothing waits in the range when
     /// this returns. By default it does nothing.
     ///
@@ -85,8 +85,8 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     fn apply(&mut self, step: CallStep<'_, '_, F, R>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
-    /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
-    /// an address are placed elsewhere. By default nothing waits.
+    /// unmapped there. `None` if none does. The answer may be longer than the waiting range. Maps
+    /// without an address are placed elsewhere. By default nothing waits.
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let _none = range;
         None

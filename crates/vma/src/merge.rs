@@ -172,7 +172,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// the VMA that now holds the part: the caller continues from there.
     ///
     /// If the call `goes_on` behind the part, no fault gives it an anon_vma until a call replaces
-    /// it: what joins it next would otherwise depend on a fault between two steps of one call.
+    /// it: its next merge would otherwise depend on a fault between two steps of one call.
     pub(crate) fn modify(
         &mut self,
         middle: VmaPart,

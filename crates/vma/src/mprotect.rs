@@ -119,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let Some(vma) = change else { return Ok(end) };
         let (flags, len) = (vma.flags, end - start);
         if flags.contains(VmFlags::WRITE) {
-            // Only what turns into data is checked.
+            // Only memory that turns into data is checked.
             if self.may_expand(flags, len, 0).is_err() {
                 self.may_expand(middle.flags, len, 0).map_or(Ok(()), |()| Err(Error::SizeLimit))?;
             }

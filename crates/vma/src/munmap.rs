@@ -38,7 +38,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     }
 
     /// The effect of execve(2) on the memory of a program: unmaps everything, sealed or not, and
-    /// begins with these addresses. Limits stay; what mlockall asked for later maps, the
+    /// begins with these addresses. Limits stay; the flags of mlockall for later maps, the
     /// personality READ_IMPLIES_EXEC, and protection keys do not.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub(crate) struct WantedPlace<'f, F> {
     pub(crate) file: Option<&'f F>,
 }
 
-/// A place for a map, and what the search has seen next to it.
+/// A place for a map, and the VMA that the search has seen next to it.
 pub(crate) struct Found<'a, F> {
     pub(crate) addr: usize,
     /// The first VMA that ends above the end of the place, or that there is none; the outer `None`
@@ -212,7 +212,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
                 Some(next) if self.guarded_start(&next) < start + len => low = next.end,
                 next => match self.host.waiting(start..start + len) {
                     Some(waits) => low = waits.end,
-                    // The place is free, so what ends above its start ends above its end.
+                    // The place is free, so a VMA that ends above its start ends above its end.
                     None => return Ok(Found { addr: start, next: Some(next) }),
                 },
             }

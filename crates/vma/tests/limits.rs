@@ -32,7 +32,7 @@ fn only_private_writable_memory_is_data() {
         let first = map(calls, 3, 3, MapFlags::empty()).unwrap();
         assert_eq!(map(calls, 2, 3, MapFlags::empty()), Err(Error::SizeLimit));
         assert_eq!(calls.sizes().data, 3 * PAGE_SIZE);
-        // Stacks, and what cannot be written, are no data.
+        // Stacks and read-only maps are no data.
         map(calls, 9, 3, MapFlags::GROWSDOWN).unwrap();
         let constant = map(calls, 9, 1, MapFlags::empty()).unwrap();
         assert_eq!(calls.mprotect(constant, 2 * PAGE_SIZE, 3, None), Err(Error::SizeLimit));
@@ -49,7 +49,8 @@ fn only_private_writable_memory_is_data() {
     });
 }
 
-/// What a fixed map replaces is no growth, and a refused one changes only where VMAs are split.
+/// Replaced pages are no growth for a fixed map, and a refused one changes only where VMAs are
+/// split.
 #[test]
 fn a_fixed_map_grows_by_what_is_new() {
     let limits = Limits { address_space: 4 * PAGE_SIZE, ..Limits::NONE };
@@ -90,7 +91,7 @@ fn locked_memory_has_a_limit() {
         let at = map(calls, 6, 3, MapFlags::empty()).unwrap();
         assert_eq!(calls.mlock(at, 5 * PAGE_SIZE, false), Err(Error::LockLimit));
         calls.mlock(at, 4 * PAGE_SIZE, false).unwrap();
-        // What is locked already does not count twice.
+        // Pages that are locked already do not count twice.
         calls.mlock(at + PAGE_SIZE, 3 * PAGE_SIZE, false).unwrap();
         assert_eq!(calls.mlock(at + 3 * PAGE_SIZE, 2 * PAGE_SIZE, false), Err(Error::LockLimit));
         assert_eq!(map(calls, 1, 3, MapFlags::LOCKED), Err(Error::LockLimitAgain));

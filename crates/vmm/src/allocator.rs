@@ -144,7 +144,7 @@ impl AddressAllocator {
             .filter_map(|hole| RangeInclusive::new(*hole.start(), *hole.end()).ok())
     }
 
-    /// The lowest allocated range that has an address of this one: what is in the way of
+    /// The lowest allocated range that has an address of this one, and is in the way of
     /// `AllocPolicy::ExactMatch`.
     pub fn overlapping(&self, range: &RangeInclusive) -> Option<RangeInclusive> {
         let (found, ()) = self.used.range(range.start()..=range.end()).next()?;

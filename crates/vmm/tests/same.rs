@@ -153,7 +153,7 @@ proptest! {
         }
     }
 
-    /// What is allocated and what is free are all of the space, and are counted right.
+    /// The allocated and free ranges are all of the space, and are counted right.
     #[test]
     fn ranges_fill_the_space(base in 0u64..0x200, ops in prop::collection::vec(op(), 1..100)) {
         let mut ours = AddressAllocator::new(base, 0x400).unwrap();

@@ -2,9 +2,9 @@
 //!
 //! The baseline takes the address space's lock for reading, then the table's lock for each page.
 //!
-//! Each CPU pins its own pages in its own page-table page, so CPUs share only what each
-//! implementation makes them share. In the rounds with a writer, one more CPU maps and unmaps its
-//! own pages without a pause; the baseline's writer holds the lock.
+//! Each CPU pins its own pages in its own page-table page, so CPUs share only the cache lines that
+//! each implementation makes them share. In the rounds with a writer, one more CPU maps and unmaps
+//! its own pages without a pause; the baseline's writer holds the lock.
 //!
 //! The third row, "the pins alone", is the locked instruction on each page's own count and nothing
 //! else. No kind of pinning can do without it, so it shows the limit of this machine.

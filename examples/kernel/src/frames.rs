@@ -13,7 +13,7 @@ use machine::{
 };
 use spin::{Once, mutex::SpinMutex};
 
-/// What the kernel knows of a frame.
+/// The kernel's record of a frame.
 struct Record {
     info: FrameInfo,
     /// The number of its pages, or [`FREE`].

@@ -26,7 +26,7 @@ global_asm!(
     "mov rdi, rsp; cld; call {trap}",
     ".irp name, r11, r10, r9, r8, rdi, rsi, rcx, rdx, rax; pop \\name; .endr",
     "add rsp, 16; iretq",
-    // Copies words, and then single bytes. Returns 0, or what `trap` puts into rax.
+    // Copies words, and then single bytes. Returns 0, or the value that `trap` puts into rax.
     "probe: xor eax, eax; mov rcx, rdx; shr rcx, 3; rep movsq; mov ecx, edx; and ecx, 7; rep movsb",
     "probe_end: ret",
     trap = sym trap,

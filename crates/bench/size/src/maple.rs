@@ -1,4 +1,4 @@
-//! The tree, with readers: what a kernel does with it.
+//! The tree, with readers, as a kernel uses it.
 
 use crate::any;
 use crate::host::Grace;

@@ -71,7 +71,8 @@ fn a_reader_beside_a_writer() {
     });
 }
 
-/// A second writer raises the epoch in between. What one has found over, the other relies on.
+/// A second writer raises the epoch in between. One writer relies on a target that the other has
+/// found over.
 #[test]
 fn a_writer_relies_on_the_scan_of_another() {
     let mut model = loom::model::Builder::new();

@@ -21,7 +21,7 @@ fn a_period_waits_for_sections_that_began_before_it() {
     assert!(domain.is_over(target));
     let next = domain.target();
     assert!(!domain.is_over(next));
-    // What is over stays over.
+    // A target that is over stays over.
     assert!(domain.is_over(target));
     assert!(new.leave());
     assert!(domain.is_over(next));

@@ -20,14 +20,14 @@ use report::Row;
 /// The plots of one experiment.
 pub(crate) struct Section {
     pub(crate) title: &'static str,
-    /// What is measured.
+    /// The subject of the measurement.
     pub(crate) about: &'static str,
     pub(crate) parts: Vec<PlotPart>,
 }
 
 /// Plots of one kind of figure. Without any, a sentence stands in their place.
 pub(crate) struct PlotPart {
-    /// What the figures are.
+    /// The meaning of the figures.
     pub(crate) what: &'static str,
     /// The command that makes them.
     command: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Shown {
     pub(crate) drawing: Drawing,
 }
 
-/// What is drawn.
+/// A plot, or one with names down the side.
 pub(crate) enum Drawing {
     Plot(Plot),
     Lines(Lines),

@@ -130,7 +130,7 @@ impl Stacks {
                 })?;
             } else {
                 object.stacks.iter().try_for_each(|stack| root.add_stack(stack, key))?;
-                // What no stack has.
+                // Bytes that belong to no stack.
                 for (name, bytes) in value[key].as_object().into_iter().flatten() {
                     root.insert([bracketed(name)], bytes.as_u64().unwrap_or(0));
                 }

@@ -130,12 +130,12 @@ impl AtomicCpuSet {
     }
 
     /// Empties the set. No CPU inserts itself meanwhile, and the caller's next synchronization with
-    /// each CPU orders this before its later [`insert`](Self::insert). What the CPUs have cached
-    /// will not be used.
+    /// each CPU orders this before its later [`insert`](Self::insert). Entries that the CPUs have
+    /// cached will not be used.
     pub fn clear(&self) {
         for word in &self.0 {
-            // Release: what the caller knows of the CPUs comes before it; pairs with the Acquire of
-            // `load`.
+            // Release: the caller's knowledge of the CPUs comes before it; pairs with the Acquire
+            // of `load`.
             word.store(0, Ordering::Release);
         }
     }

@@ -47,7 +47,7 @@ pub fn model_ends() {
     WORDS.with_borrow_mut(HashMap::clear);
 }
 
-/// The memory at these addresses gets a new use: what was written to it as plain memory counts.
+/// The memory at these addresses gets a new use: its contents as plain memory count.
 pub fn forget(addresses: Range<usize>) {
     WORDS.with_borrow_mut(|words| words.retain(|at, _| !addresses.contains(at)));
 }
@@ -71,7 +71,7 @@ pub unsafe fn copy(from: NonNull<Placed<AtomicU64>>, to: NonNull<Placed<AtomicU6
 /// It is a frame, and the caller has it to itself.
 pub unsafe fn clear(frame: NonNull<Placed<AtomicU64>>) {
     for index in 0..crate::ENTRIES {
-        // SAFETY: within the frame. Relaxed: what publishes the frame has Release.
+        // SAFETY: within the frame. Relaxed: the store that publishes the frame has Release.
         unsafe { frame.add(index).as_ref() }.store(0, Ordering::Relaxed);
     }
 }

@@ -1,8 +1,8 @@
 //! The moves that both cursors have, as methods of each.
 //!
 //! A method reads nodes from `self.root()`, and returns references for `$life`. Each is sound: a
-//! reader's guard lives for `$life`, and what a writer's cursor returns borrows the cursor, so no
-//! write comes between.
+//! reader's guard lives for `$life`, and a reference from a writer's cursor borrows the cursor, so
+//! no write comes between.
 
 /// Defines the moves of a cursor with a field `at` and a function `root`, over entries `E`.
 macro_rules! moves {

@@ -16,7 +16,7 @@ use grace::Reclaim;
 
 /// A writer's position in a tree; made by [`Writer::cursor`].
 ///
-/// Only its own writes change the tree, so what it shows is exact. To release the lock and continue
+/// Only its own writes change the tree, so its view is exact. To release the lock and continue
 /// later, call [`pause`](WriteCursor::pause), drop the writer, and call [`Writer::resume`] on
 /// another.
 ///

@@ -1,4 +1,4 @@
-//! What a search returns.
+//! The result of a search.
 
 use crate::Index;
 

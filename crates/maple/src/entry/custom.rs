@@ -97,7 +97,7 @@ macro_rules! entry {
     };
 }
 
-/// What all forms of `entry!` have in common. `$found` makes what loads return.
+/// The common part of all forms of `entry!`. `$found` makes the result of loads.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __entry {

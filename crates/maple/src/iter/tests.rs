@@ -97,7 +97,7 @@ fn a_write_after_the_first_entry() {
     let (mut up, mut down) = (tree.iter(&guard, 35..=99), tree.iter(&guard, 1..=65));
     assert_eq!((up.next(), down.next_back()), (Some((30..=39, 3)), Some((60..=69, 6))));
     tree.store_range(30..=69, 9).unwrap();
-    // In the new version, one entry covers what has been returned and what is to come.
+    // In the new version, one entry covers ranges that were returned and ranges that are to come.
     assert_eq!((up.next(), down.next_back()), (Some((40..=49, 4)), Some((50..=59, 5))));
 }
 

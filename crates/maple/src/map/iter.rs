@@ -169,7 +169,7 @@ impl<K, E: Entry> fmt::Debug for Changes<'_, K, E> {
     }
 }
 
-/// The entries of a map, moved out of it in order, from both ends. What is left is dropped with it.
+/// The entries of a map, moved out of it in order, from both ends. The rest is dropped with it.
 pub struct IntoIter<K: Key, E: Entry, A: NodeAlloc>(pub(super) RangeMap<K, E, A>);
 
 impl<K: Key, E: Entry, A: NodeAlloc> Iterator for IntoIter<K, E, A> {

@@ -1,4 +1,4 @@
-//! What both kinds of maps read.
+//! The reads of both kinds of maps.
 
 /// The functions that read: `$tree` and `$guard` are expressions for the tree and a guard of it.
 macro_rules! reads {

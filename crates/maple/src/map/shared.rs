@@ -21,8 +21,7 @@ type Engine = grace::Epoch;
 /// A map from ranges of keys to entries that many threads read while one writes.
 ///
 /// A reader takes a [`View`], which never waits. A write takes the map's lock, and readers see it
-/// whole or not at all. What [`RangeMap`] and this map have in common has the same
-/// names.
+/// whole or not at all. Functions that [`RangeMap`] has, too, have the same names.
 ///
 /// A function that the caller gives to a write, such as that of `update` or `retain`, runs under
 /// the map's lock. It may read through a view. A write to the same map from it deadlocks or panics.
@@ -79,7 +78,7 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
 
     writes!((&self), self => self.tree.lock());
 
-    /// A view, to read. Cost: that of the engine's guard. What a view returns borrows it, and
+    /// A view, to read. Cost: that of the engine's guard. References from a view borrow it, and
     /// nothing that it could see is freed before it is dropped: do not keep one for long.
     pub fn view(&self) -> View<'_, K, E, R, A> {
         View { guard: R::pin(), tree: &self.tree, _key: PhantomData }
@@ -164,7 +163,7 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
     }
 }
 
-/// A reader of a [`SharedMap`]: a guard, and what can be read under it.
+/// A reader of a [`SharedMap`]: a guard, and the reads under it.
 ///
 /// Each call sees every write whole or not at all. Two calls may see different states of the map.
 pub struct View<'m, K, E: Entry, R: Concurrent, A: NodeAlloc> {

@@ -1,4 +1,4 @@
-//! The place of a key in a map: taken or free, and what to do about it.
+//! The place of a key in a map, taken or free, and the ways to change it.
 
 use super::key::{Key, indices, keys};
 use super::{RangeMap, owned};

@@ -1,10 +1,10 @@
-//! What both kinds of maps write.
+//! The writes of both kinds of maps.
 
 /// The functions that write: `$writer` is an expression for a writer.
 macro_rules! writes {
     (($($access:tt)*), $self:ident => $writer:expr) => {
-        /// Stores `entry` over `range`. What it overlaps is removed or cut off; an entry that
-        /// extends beyond both ends is divided, for which it is duplicated.
+        /// Stores `entry` over `range`. Entries that it overlaps are removed or cut off; an entry
+        /// that extends beyond both ends is divided, for which it is duplicated.
         ///
         /// # Errors
         /// With the entry: [`Error::EmptyRange`], [`Error::OutOfMemory`], or [`Error::Whole`] if an

@@ -20,8 +20,8 @@ fn store<R: Reclaim>(
     writer.store_range(range, entry).map_err(|refused| refused.error).unwrap();
 }
 
-/// What differs, by a look at each cell. Each store has a value of its own, so equal values are one
-/// entry.
+/// The differences, by a look at each cell. Each store has a value of its own, so equal values are
+/// one entry.
 fn expected(before: &Cells, after: &Cells) -> Vec<Change> {
     let mut found: Vec<Change> = Vec::new();
     for (i, (a, b)) in before.0.iter().zip(&after.0).enumerate() {

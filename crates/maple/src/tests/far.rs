@@ -62,7 +62,7 @@ fn run<R: Reclaim>(writer: &mut Writer<'_, u32, R, Flaky>, layout: Layout, seed:
         let value = step as u32;
         if grows && dice.roll(8) > 0 {
             if !overlaps(&model, first, last) {
-                // What is allocated ahead must be enough.
+                // The nodes allocated ahead must be enough.
                 let ahead = dice.roll(3) == 0;
                 if ahead {
                     writer.preallocate(first..=last).unwrap();

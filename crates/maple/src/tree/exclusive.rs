@@ -1,5 +1,5 @@
-//! What only a tree without shared writers can do: become one with them, and be duplicated from a
-//! shared reference.
+//! The calls that only a tree without shared writers has: to become one with them, and to be
+//! duplicated from a shared reference.
 
 use super::MapleTree;
 use crate::alloc::NodeAlloc;

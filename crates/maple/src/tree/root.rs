@@ -1,4 +1,4 @@
-//! What every kind of tree has: the root, and the reads.
+//! The common part of all kinds of trees: the root, and the reads.
 
 use crate::Index;
 use crate::alloc::NodeAlloc;

@@ -1,4 +1,4 @@
-//! The gaps above a change: what they will be, computed before the change, and how they are stored
+//! The gaps above a change: their new values, computed before the change, and how they are stored
 //! after it.
 //!
 //! A gap is a hint for the search for free ranges ([`crate::gap`]), so it need not change in the

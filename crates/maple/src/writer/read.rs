@@ -1,4 +1,4 @@
-//! What a writer reads. It needs no guard, because only the writer changes the tree.
+//! The reads of a writer. They need no guard, because only the writer changes the tree.
 
 use super::Writer;
 use crate::Index;

@@ -10,7 +10,7 @@
 //! 4. the block takes the place of their table
 //!    ([`PageTables::collapse`](paging::PageTables::collapse)).
 //!
-//! What needs memory comes before step 1, so a failure leaves everything as it was (I7).
+//! All allocations come before step 1, so a failure leaves everything as it was (I7).
 
 use alloc::vec::Vec;
 use core::ops::Range;

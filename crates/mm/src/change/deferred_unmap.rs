@@ -15,7 +15,7 @@
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed next to
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
-//! ([`vma::Host::admit`]): what waits there is flushed first, with IPIs. A fault at such an
+//! ([`vma::Host::admit`]): pages that wait there are flushed first, with IPIs. A fault at such an
 //! address finds a hole.
 //!
 //! *Other spaces.* The entries are cleared already, so a child that shares tables after a fork does
@@ -161,7 +161,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         self.pages() != 0 || self.has_kept.load(Ordering::Relaxed)
     }
 
-    /// The period of what was unmapped last, if it waits. Takes the lock without the mmap lock.
+    /// The period of the last unmapped range, if it waits. Takes the lock without the mmap lock.
     pub(super) fn newest(&self) -> Option<u64> {
         let lists = self.lists.try_lock()?;
         let newest = lists.new.as_ref().or(lists.old.as_ref());
@@ -175,8 +175,8 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         done
     }
 
-    /// Lets what a sweep of `range` has removed wait. It stays in the gather if its flush
-    /// interrupts no other CPU, or if there is no memory.
+    /// Lets the pages that a sweep of `range` has removed wait. They stay in the gather if its
+    /// flush interrupts no other CPU, or if there is no memory.
     pub(super) fn defer<'p>(
         &self,
         gather: &mut Gather<'p, M, F, G>,

@@ -1,9 +1,9 @@
 //! The frames and tables that a change of pages has taken, until they may be reused.
 //!
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
-//! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
-//! and the tables that were unlinked. When the gather is dropped, it flushes, then gives the frames
-//! back. It can also [wait](crate::change::deferred_unmap::Waiting) as a whole.
+//! that was there. So the frames that a sweep clears go into a [`Gather`], with the flush that is
+//! pending and the tables that were unlinked. When the gather is dropped, it flushes, then gives
+//! the frames back. It can also [wait](crate::change::deferred_unmap::Waiting) as a whole.
 //!
 //! A gather needs no memory, so unmapping cannot run out of it. It has room for [`GATHER_FRAMES`];
 //! a sweep that finds more has more gathers.

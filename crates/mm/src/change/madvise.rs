@@ -1,8 +1,8 @@
-//! madvise(2): what an advice does to the pages.
+//! madvise(2): the effects of an advice on the pages.
 //!
 //! `vma` changes the flags of VMAs. The work on pages has two parts: that of the call's step, under
-//! the mmap lock ([`PageHost::advise`]), and what may wait, such as bringing pages in, with nothing
-//! held ([`AddressSpace::madvise_announced`]).
+//! the mmap lock ([`PageHost::advise`]), and work that may wait, such as bringing pages in, with
+//! nothing held ([`AddressSpace::madvise_announced`]).
 
 use alloc::vec::Vec;
 use core::ops::Range;

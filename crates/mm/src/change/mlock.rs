@@ -1,4 +1,4 @@
-//! mlock, mlock2, mlockall, and their opposites, and what brings the pages of a range in.
+//! mlock, mlock2, mlockall, and their opposites, and the loop that brings the pages of a range in.
 
 use core::ops::Range;
 
@@ -119,8 +119,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => return Err(vma::Error::Unmapped.into()),
             };
             match access.map_or(Ok(()), |access| self.touch_all(at..end, access)) {
-                // Another call has changed the memory since: it is looked at again. As in Linux,
-                // what is gone is no failure.
+                // Another call has changed the memory since: it is looked at again. As in Linux, a
+                // VMA that is gone is no failure.
                 Err(_) if self.next_vma(at) != Some((vma.clone(), flags)) => continue,
                 touched => touched?,
             }

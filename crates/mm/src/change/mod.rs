@@ -1,4 +1,4 @@
-//! The calls that change what is mapped, and what they do to pages.
+//! The calls that change maps, and their effects on pages.
 //!
 //! | module | contents |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `sweep`, `gather`, `release` | a change of a range of pages; the frames it takes, until the flush |
 //! | `move_pages`, `collapse`, `guard_pages` | moves without a copy; MADV_COLLAPSE; guard pages |
 //! | `teardown` | the end of a space |
-//! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, what waits |
+//! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, the lists |
 //!
 //! # The way of a call
 //!

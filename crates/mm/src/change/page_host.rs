@@ -1,7 +1,7 @@
 //! The one door of calls: each step that a call of [`vma::Writer`] plans is applied here.
 //!
-//! [`Host::apply`] shows the way of every step: what it needs is promised and prepared, its range
-//! is closed, its pages change with one flush, its range opens. [`vma::CallStep`] says why in this
+//! [`Host::apply`] shows the way of every step: its memory is promised and prepared, its range is
+//! closed, its pages change with one flush, its range opens. [`vma::CallStep`] says why in this
 //! order.
 
 use alloc::vec::Vec;

@@ -2,7 +2,7 @@
 //!
 //! There are two lists: for the period that runs, and for the one that begins next. When a period
 //! has ended, its list goes as a whole, so nothing is removed from within one. `deferred_unmap`
-//! says why what is in them is not used, and what it costs.
+//! says why the lists' contents are not used, and what the lists cost.
 
 use alloc::vec::Vec;
 use core::ops::Range;

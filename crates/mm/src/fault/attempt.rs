@@ -2,8 +2,8 @@
 //!
 //! 1. *Look* ([`FirstLook`]): the VMA, the count of changes before it, and the entry, without a
 //!    lock.
-//! 2. *Prepare*: what the entry will need. If that needs something that cannot be had with a guard
-//!    held, the attempt ends with a step that names it, and the next attempt finds it.
+//! 2. *Prepare*: the frame and tables of the entry. If one cannot be had with a guard held, the
+//!    attempt ends with a step that names it, and the next attempt finds it.
 //! 3. *Commit*: with the lock of the table held, the second look
 //!    ([`is_current`](AddressSpace::is_current)), then the change of the entry. If something is not
 //!    as it was looked at, nothing changes, and the next attempt begins anew.
@@ -37,7 +37,7 @@ pub(crate) enum FaultStep {
     Replaced(machine::Frame),
     /// Another CPU replaced the page and has not ended its flush.
     Flushing,
-    /// The fresh frame, or what it holds, is not what the entry needs.
+    /// The fresh frame, or its contents, does not fit the entry.
     NeedsFrame,
     /// The object must bring the page in.
     NeedsObject,

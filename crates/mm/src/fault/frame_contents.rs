@@ -61,8 +61,9 @@ pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) ->
 unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
     // One instruction is twice as fast as the loop, which the compiler may not widen.
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    // SAFETY: the caller's promise. The processor moves whole words, so what another CPU writes
-    // meanwhile is read whole, as by the loop below. The direction flag is clear in Rust code.
+    // SAFETY: the caller's promise. The processor moves whole words, so a word that another CPU
+    // writes meanwhile is read whole, as by the loop below. The direction flag is clear in Rust
+    // code.
     unsafe {
         core::arch::asm!(
             "rep movsq",

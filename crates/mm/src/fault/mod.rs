@@ -1,4 +1,4 @@
-//! Page faults: attempts, and what is prepared between them (`prepare`). [`crate::protocol`]
+//! Page faults: attempts, and the preparations between them (`prepare`). [`crate::protocol`]
 //! explains why they need no lock of the address space.
 //!
 //! `attempt` has the parts of one attempt. If something is missing that cannot be had with a guard
@@ -152,7 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(None)
     }
 
-    /// Flushes this CPU's translation of the page, and what led to it.
+    /// Flushes this CPU's translation of the page, and the upper-level entries that led to it.
     fn drop_translation(&self, at: VirtAddr) {
         self.core.tables.flush_page_here(at, PageSize::Size4K);
     }

@@ -1,6 +1,6 @@
 //! Faults at small pages that are present, and at those of objects.
 //!
-//! `copy_on_write` has the rules: what is prepared, and what the entry becomes.
+//! `copy_on_write` has the rules: the preparations, and the new value of the entry.
 
 use grace::Concurrent;
 use machine::{FrameError, Machine};

@@ -1,4 +1,4 @@
-//! The zero frame: what reads of untouched anonymous memory find.
+//! The zero frame, which reads of untouched anonymous memory find.
 //!
 //! An address space and its children share one. No entry that leads to it is writable, and none
 //! holds a reference: its owner is not [`Owner::User`]. So no line is written for it.

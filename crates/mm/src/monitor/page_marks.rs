@@ -142,7 +142,7 @@ pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
         at = area.end;
         calls.host().prepare(part.clone(), TableWork::Protect)?;
         change(calls.host(), part, &area.vma);
-        // The call fails with what was noted.
+        // The call fails with a noted error.
         calls.host().noted().map_err(|_| vma::Error::OutOfMemory)?;
     }
 }

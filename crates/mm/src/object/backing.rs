@@ -19,7 +19,7 @@ struct Description<M: Machine> {
     noexec: bool,
 }
 
-/// An open file description of an object: what a VMA maps. Clones are the same description; two
+/// An open file description of an object, which a VMA maps. Clones are the same description; two
 /// VMAs merge only if theirs is the same.
 ///
 /// # Misuse

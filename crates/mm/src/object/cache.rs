@@ -1,8 +1,8 @@
-//! The pages of an object in memory: what shared memory and cached files have in common.
+//! The pages of an object in memory, for shared memory and cached files.
 //!
 //! A page comes at its first use. Faults take no lock of the object for a page that is there, or
-//! for one of zeros; a page that was read, or written as a whole, goes in under the lock. What
-//! takes pages back (a smaller size, a hole) holds the object's lock, one at a time:
+//! for one of zeros; a page that was read, or written as a whole, goes in under the lock. A call
+//! that takes pages back (a smaller size, a hole) holds the object's lock, one at a time:
 //!
 //! 1. it stores the new size, or marks the pages of the hole as going;
 //! 2. removes the pages from all spaces ([`Mappings::take_back`]);
@@ -283,8 +283,8 @@ impl<M: Machine> PageCache<M> {
 
     /// As [`MemoryPages::fill`](crate::MemoryPages::fill), if `may` allows it.
     ///
-    /// The page goes in with the object's lock held, and with that of the entry's table. So what
-    /// takes pages back comes before, or waits for the table, and finds the entry. Others take
+    /// The page goes in with the object's lock held, and with that of the entry's table. So a call
+    /// that takes pages back comes before, or waits for the table, and finds the entry. Others take
     /// those two locks in the opposite order, so this one only tries to take the object's.
     pub(crate) fn fill(
         &self,

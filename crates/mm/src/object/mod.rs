@@ -1,4 +1,4 @@
-//! Objects: what lies behind a map that is not private anonymous memory.
+//! Objects: the memory behind each map that is not private anonymous memory.
 //!
 //! A VMA of an object holds a [`Backing`](crate::Backing): an open file description, which leads to
 //! the [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map
@@ -16,9 +16,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backing` | what a VMA has of an object |
+//! | `backing` | the part of an object that a VMA holds |
 //! | `shmem`, `seals`, `read_write` | memfd and shared memory: sizes and holes, seals, reads and writes |
-//! | `file`, `cache` | files, read-ahead and write-back; what both have in common |
+//! | `file`, `cache` | files, read-ahead and write-back; code shared with `shmem` |
 //! | `page_index`, `radix` | the pages in memory, read and filled without a lock |
 //! | `mappings`, `mapped_objects` | the way back to the spaces that map an object |
 //! | `device_memory` | the memory of devices |

@@ -197,7 +197,7 @@ impl<M: Machine> PageIndex<M> {
         // the pin sees that its entry has lost the right to write.
         fence(Ordering::SeqCst);
         let frame = PageSlot::decode(slot).frame();
-        // What was written through a pin that has ended is seen: its end is a Release.
+        // Writes through a pin that has ended are seen: its end is a Release.
         frame.and_then(|frame| self.tree.machine.info(frame)).is_some_and(|info| info.pins() != 0)
     }
 
@@ -207,7 +207,7 @@ impl<M: Machine> PageIndex<M> {
             // Relaxed: only the holder of the lock changes a page.
             if slot.load(Ordering::Relaxed) & (PRESENT | GOING) == PRESENT {
                 self.tree.machine.step(SharedAccess::Other);
-                // Release: what was stored before, such as the size, is seen with it.
+                // Release: earlier stores, such as that of the size, are seen with it.
                 slot.fetch_or(GOING, Ordering::Release);
             }
         });

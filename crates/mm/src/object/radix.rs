@@ -41,7 +41,7 @@ impl<M: Machine> RadixTree<M> {
     /// The value of a word.
     pub(super) fn load(&self, word: &Word) -> u64 {
         self.machine.step(SharedAccess::Other);
-        // Acquire: pairs with the Release of `swap_in`: what the word leads to is filled.
+        // Acquire: pairs with the Release of `swap_in`: the target of the word is filled.
         word.load(Ordering::Acquire)
     }
 

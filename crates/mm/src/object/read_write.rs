@@ -74,7 +74,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Writes bytes of one page. If it is absent, it comes in with them: no map shows it without.
-    /// `may` gets the size, and that which the write needs: first to refuse before anything is
+    /// `may` gets the size, and the size that the write needs: first to refuse before anything is
     /// allocated, then (`true`) with the lock held, when nothing else fails.
     pub(super) fn write_page(
         &self,

@@ -1,4 +1,5 @@
-//! Shared memory in RAM: what memfd_create, SysV shared memory and MAP_SHARED | MAP_ANONYMOUS map.
+//! Shared memory in RAM: the objects of memfd_create, SysV shared memory and MAP_SHARED |
+//! MAP_ANONYMOUS.
 //!
 //! Its pages are filled with zeros at their first use (`cache`).
 

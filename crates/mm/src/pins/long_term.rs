@@ -9,8 +9,8 @@
 //! # Correctness
 //! The pages are made exclusive by faults. With the mmap lock, each is looked at once more, and
 //! pinned: no fork shares it in between, and no call takes it away. A few pages are pinned at a
-//! time: reclaim leaves them alone from then on, so a buffer that is larger than what a group may
-//! have ends in an error, and not in a loop.
+//! time: reclaim leaves them alone from then on, so a buffer that is larger than the limit of a
+//! group ends in an error, and not in a loop.
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
@@ -127,7 +127,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(FaultError::Tables(error));
         }
         let pinned = taken?;
-        // If it is less than what fits, the next one is the memory of a device.
+        // If fewer pages were pinned than fit, the next one is the memory of a device.
         let is_end = pinned < fit || fit == settled && failed.is_some();
         Ok(Found { pinned, is_end })
     }

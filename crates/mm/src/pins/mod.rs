@@ -119,8 +119,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// has gone: a page that a sync finds pinned stays marked as written. The holder keeps the file
     /// until it has unpinned the page.
     ///
-    /// What the program writes to a page that is pinned for writing, the holder sees, and the other
-    /// way round, until the program unmaps or discards it.
+    /// The holder of a page that is pinned for writing sees the program's writes, and the program
+    /// those of the holder, until the program unmaps or discards it.
     ///
     /// Cost: that of [`get_user_pages_fast`](paging::PageTables::get_user_pages_fast); for writing,
     /// two locked instructions on a line that few CPUs share, and a fence.

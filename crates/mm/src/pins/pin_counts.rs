@@ -49,7 +49,7 @@ impl PinCounts {
         // Relaxed: the fence in `stays` orders it before the look.
         self.line(machine).taken.fetch_add(1, Ordering::Relaxed);
         machine.step(machine::SharedAccess::Other);
-        // Acquire: pairs with the end of a fork: what it has shared is seen.
+        // Acquire: pairs with the end of a fork: the entries that it has shared are seen.
         Some(self.forks.load(Ordering::Acquire)).filter(|forks| forks.is_multiple_of(2))
     }
 
@@ -64,8 +64,8 @@ impl PinCounts {
 
     /// A pin has ended, on any CPU. One locked instruction.
     pub(crate) fn end(&self, machine: &impl Cpus) {
-        // Release: pairs with the Acquire in `fork`. What was written through the pin, and its end,
-        // come before.
+        // Release: pairs with the Acquire in `fork`. Writes through the pin, and its end, come
+        // before.
         self.line(machine).ended.fetch_add(1, Ordering::Release);
     }
 
@@ -149,7 +149,7 @@ mod loom_tests {
         });
     }
 
-    /// What was written through a pin that the fork does not see is there.
+    /// The writes through a pin that the fork does not see are there.
     #[test]
     fn a_fork_sees_what_pins_have_written() {
         loom::model(|| {

@@ -64,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// How many of these pages such a copy may access. As in Linux, it reads only what has
+    /// How many of these pages such a copy may access. As in Linux, it reads only pages with
     /// PROT_READ, also where a processor cannot forbid reading, and no stack grows for it.
     fn allowed(&self, first: usize, pages: usize, access: Access) -> Result<usize, FaultError> {
         let refused = |page: usize| {

@@ -55,8 +55,8 @@ impl Changes {
     /// Whether nothing was counted since. Called with the table's lock held.
     pub(crate) fn is(&self, machine: &impl Step, seen: u64) -> bool {
         machine.step(SharedAccess::Other);
-        // Relaxed: what was counted before a sweep is ordered by the table's lock, or by the entry
-        // that leads to a newer table.
+        // Relaxed: a count before a sweep is ordered by the table's lock, or by the entry that
+        // leads to a newer table.
         self.0.load(Ordering::Relaxed) == seen
     }
 }

@@ -38,10 +38,10 @@ use crate::{
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with `tag` as in
-    /// [`PageTables::user`](paging::PageTables::user). It has the same memory; what either of the
-    /// two writes afterwards, the other does not see. Memory under MADV_DONTFORK is missing in it,
-    /// and memory under MADV_WIPEONFORK is empty. It is registered only with userfaultfds that
-    /// follow forks: their monitors hear of it before this returns.
+    /// [`PageTables::user`](paging::PageTables::user). It has the same memory; neither of the two
+    /// sees later writes of the other. Memory under MADV_DONTFORK is missing in it, and memory
+    /// under MADV_WIPEONFORK is empty. It is registered only with userfaultfds that follow forks:
+    /// their monitors hear of it before this returns.
     ///
     /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
     /// [`vma::Writer::fork`] and [`paging::PageTables::fork`]. One flush on the CPUs that use this

@@ -7,8 +7,9 @@
 //!
 //! # Correctness
 //! Each CPU has a stock of frames that it may still bring in. It fills the stock from what the
-//! limit leaves, a batch at a time, and puts into it what it frees. So what all CPUs hold, in use
-//! or in stock, never exceeds the limit; near the limit the stocks of all CPUs are collected first.
+//! limit leaves, a batch at a time, and puts into it what it frees. So the frames that all CPUs
+//! hold, in use or in stock, never exceed the limit; near the limit the stocks of all CPUs are
+//! collected first.
 //!
 //! Cost of a charge: one locked instruction on a line of this CPU; for each batch one on the
 //! group's.
@@ -180,7 +181,7 @@ impl<M: Machine> FrameGroup<M> {
         self.machine.accounts().map_or(0, |accounts| accounts.take_freed(cpu, self.account))
     }
 
-    /// Gives the stocks of all CPUs, and what they have freed, back to the limit.
+    /// Gives the stocks of all CPUs, and the frames that they have freed, back to the limit.
     fn collect(&self) {
         for (cpu, stock) in (0..).map_while(CpuId::new).zip(self.stocks.iter()) {
             // Relaxed, here and below: each frame is counted in one place at any moment, and only
@@ -224,7 +225,7 @@ impl<M: Machine> FrameGroup<M> {
             return true;
         }
         self.machine.step(SharedAccess::Other);
-        // One at a time: what another CPU is collecting at this moment is in no stock.
+        // One at a time: frames that another CPU is collecting at this moment are in no stock.
         let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
         self.take(frames)
@@ -240,7 +241,7 @@ impl<M: Machine> FrameGroup<M> {
         }
     }
 
-    /// Puts frames into a stock; what is too much there goes back to the limit.
+    /// Puts frames into a stock; a stock that is too large goes back to the limit.
     fn put(&self, stock: &AtomicUsize, frames: usize) {
         self.machine.step(SharedAccess::Other);
         let has = stock.fetch_add(frames, Ordering::Relaxed) + frames;

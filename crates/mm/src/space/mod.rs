@@ -320,7 +320,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         }
     }
 
-    /// The mmap lock, and what it can do without the pages.
+    /// Takes the mmap lock, for changes that need no pages.
     pub(crate) fn writer(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
     }

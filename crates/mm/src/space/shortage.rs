@@ -42,9 +42,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// pages of 4 KiB and up to a whole flush more, or all there are. Returns how many; 0 means
     /// that no page is left. The VMAs stay. The contents of the pages are lost.
     ///
-    /// Any CPU may call it, also while the program runs: what that touches meanwhile it gets anew.
-    /// It holds the mmap lock, flushes TLBs, and needs no memory. Not for an interrupt handler.
-    /// O(tables in use + pages taken).
+    /// Any CPU may call it, also while the program runs: pages that the program touches meanwhile
+    /// come anew. It holds the mmap lock, flushes TLBs, and needs no memory. Not for an interrupt
+    /// handler. O(tables in use + pages taken).
     ///
     /// # Misuse
     /// The program finds zeros, or the object's pages. Spaces that share pages or tables keep them.
@@ -52,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let lock = self.core.lock();
         self.core.waiting.flush(&self.core.tables);
         let all = 0..lower_half::<F>();
-        // A failure means tables that are corrupt: what cannot be reached stays.
+        // A failure means tables that are corrupt: pages that cannot be reached stay.
         let left = self.core.leave_shared(all.clone());
         let taken = left.map_or(0, |()| self.core.take_some(all, most));
         drop(lock);

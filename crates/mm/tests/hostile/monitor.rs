@@ -41,7 +41,8 @@ impl UserFaultHandler for Panics {
     }
 }
 
-/// The monitor of a page far behind panics: what a long-term pin has pinned before is free again.
+/// The monitor of a page far behind panics: the pages that a long-term pin has pinned before are
+/// free again.
 #[test]
 fn a_panic_ends_the_pins_before_it() {
     const PAGES: usize = 40;

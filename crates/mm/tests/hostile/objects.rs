@@ -144,7 +144,7 @@ fn shared_memory_has_an_object() {
     });
 }
 
-/// One CPU writes to an object, another one seals it. What it reads afterwards stays.
+/// One CPU writes to an object, another one seals it. The contents after the seal stay.
 fn write_during_seal(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -172,7 +172,7 @@ fn write_during_seal(seed: u64) -> Result<(), Failure> {
     Ok(all_given_back(&sim, &shared)?)
 }
 
-/// What a host that seals an object needs.
+/// The object and the group of a host that seals an object.
 type Sealed = OnceLock<(WeakShared<Shmem<Sim>>, WeakShared<FrameGroup<Sim>>)>;
 
 /// A host that seals an object when a write to it needs room.

@@ -1,13 +1,13 @@
 //! The kernel as oracle for huge pages. The programs are those of the test `oracle`, in a window of
 //! 8 MiB whose memory is mostly under MADV_HUGEPAGE.
 //!
-//! What is compared: bytes, errnos, signals, listings; which pages are present, huge, zero or
-//! guards (PAGEMAP_SCAN); mincore; Rss, Anonymous and AnonHugePages of smaps. What is not:
+//! Compared: bytes, errnos, signals, listings; which pages are present, huge, zero or guards
+//! (PAGEMAP_SCAN); mincore; Rss, Anonymous and AnonHugePages of smaps. Not compared:
 //!
 //! - steps that touch 2 MiB where Linux may have an empty page table: they are left out (`chunks`);
 //! - present pages of forked children, as in the test `oracle`;
-//! - what MADV_COLLAPSE does to shared memory, which is small in ours, as a fault makes it on Linux
-//!   with `shmem_enabled` as it is by default;
+//! - the effects of MADV_COLLAPSE on shared memory, which is small in ours, as a fault makes it on
+//!   Linux with `shmem_enabled` as it is by default;
 //! - MADV_COLD, MADV_PAGEOUT, and MADV_FREE of pages that are there, for which Linux may split a
 //!   huge page, and then unmaps its parts that hold zeros.
 //!

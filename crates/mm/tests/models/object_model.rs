@@ -265,7 +265,7 @@ impl World<'_> {
         }
     }
 
-    /// What a program reads from a page that is readable.
+    /// The word that a program reads from a readable page.
     fn word(&self, page: Page) -> Result<u64, Refused> {
         let contents = &self.objects[page.object].1;
         match page.copy {

@@ -1,4 +1,4 @@
-//! The 2 MiB of the window: what is present there, and where a touch has a determined effect.
+//! The 2 MiB of the window: their present pages, and where a touch has a determined effect.
 //!
 //! A fault brings in a huge page only where there is no page table. A table without pages is gone
 //! in ours at once, but on Linux only with the last VMA of its 2 MiB, or by MADV_DONTNEED of all of

@@ -16,7 +16,7 @@ pub(crate) mod feature {
     pub(crate) const ALL: u64 = SIGBUS | 1 << 12 | WP_UNPOPULATED | 1 << 14 | 1 << 16;
 }
 
-/// What a program is about.
+/// The subject of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum About {
     /// userfaultfd.

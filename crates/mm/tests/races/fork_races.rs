@@ -2,10 +2,10 @@
 //! software.
 //!
 //! A thread of the parent counts up a word in each page, and publishes what it has begun and ended.
-//! Another CPU forks. What the child finds in these words lies between what had ended before the
-//! fork and what had begun after it, and does not change any more. Two threads of the child write
-//! to the same pages; the parent must not see it, also when it unmaps and maps its own. Then the
-//! child forks, too.
+//! Another CPU forks. The values that the child finds in these words lie between those that had
+//! ended before the fork and those that had begun after it, and do not change any more. Two threads
+//! of the child write to the same pages; the parent must not see it, also when it unmaps and maps
+//! its own. Then the child forks, too.
 
 use std::{
     mem::ManuallyDrop,
@@ -27,14 +27,14 @@ const PAGES: usize = 2;
 /// The parent does not touch the third page, so that the child finds no page there.
 const LEN: usize = (PAGES + 1) * PAGE;
 
-/// What the thread of the parent has begun and ended to write to each page.
+/// The values that the thread of the parent has begun and ended to write to each page.
 #[derive(Default)]
 struct Written {
     begun: [AtomicU64; PAGES],
     ended: [AtomicU64; PAGES],
 }
 
-/// What the CPUs of a run share.
+/// The state that the CPUs of a run share.
 struct World<'s> {
     sim: &'s Sim,
     parent: &'s Space,
@@ -158,7 +158,7 @@ fn protect(sim: &Sim, child: &Space) {
     }
 }
 
-/// What the child or the grandchild does before the end.
+/// The last call of the child or the grandchild, if any.
 #[derive(Clone, Copy)]
 enum Exit {
     Whole,

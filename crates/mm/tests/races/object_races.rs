@@ -124,7 +124,7 @@ fn run(seed: u64) -> Result<(), Failure> {
     let (race, memory) = Race::with(config, None, |shared, space| {
         let memory = memfd(shared, PAGES as usize);
         let kinds = [(SHARED, MapFlags::SHARED), (PRIVATE, MapFlags::PRIVATE)];
-        // What moves is shared in one half of the runs.
+        // The memory that moves is shared in one half of the runs.
         let moves = if seed.is_multiple_of(2) { MapFlags::SHARED } else { MapFlags::PRIVATE };
         for (at, kind) in kinds.into_iter().chain([(MOVES[0], moves)]) {
             let flags = kind | MapFlags::FIXED;

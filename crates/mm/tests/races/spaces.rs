@@ -1,9 +1,9 @@
 //! Faults during calls that change the same pages, from seeds on the machine in
 //! software.
 //!
-//! Each CPU writes to a word of its own in each page, so it knows what it must read: what it wrote
-//! last, or zero if a call has emptied the page since. The caller counts: an odd count means that a
-//! call is under way, and nothing is known.
+//! Each CPU writes to a word of its own in each page, so it knows what it must read: its last
+//! value, or zero if a call has emptied the page since. The caller counts: an odd count means that
+//! a call is under way, and nothing is known.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -21,7 +21,7 @@ const LEN: usize = 2 * PAGE;
 /// Where the pages move to.
 const FAR: usize = 0x55_0000_1000;
 
-/// What the caller does.
+/// The caller's operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Call {
     Unmap,
@@ -59,7 +59,7 @@ impl Count<'_> {
 
 /// Writes and reads the words of a CPU, and checks what it reads.
 fn touch<F: Format>(sim: &Sim, space: &SpaceOf<F>, count: &Count<'_>, call: Call, cpu: usize) {
-    // What each word holds, and at which count it was written.
+    // The value of each word, and the count at which it was written.
     let mut words = [(0, 0); 2];
     for round in 0..8 {
         let page = (round + cpu) % 2;

@@ -24,7 +24,7 @@ use sim::{Checks, Config, Failure, Grace, Program, Sim, seeded};
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 400 };
 const CPUS: usize = 3;
 
-/// What the CPUs of a run share.
+/// The state that the CPUs of a run share.
 struct World<'s> {
     sim: &'s Sim,
     space: &'s Space,

@@ -31,8 +31,8 @@ fn run(
     race.end(())
 }
 
-/// Two CPUs write to pages; the third scans. What was written before a scan began, and not told of
-/// by an earlier one, the scan tells of.
+/// Two CPUs write to pages; the third scans. A scan tells of each write that ended before it began,
+/// unless an earlier scan told of it.
 #[test]
 fn a_scan_misses_no_write() {
     let scan = Scan {

@@ -48,8 +48,8 @@ impl OnLimit for Reclaims {
     }
 }
 
-/// A buffer that is larger than what the group may have: each page that comes in would push
-/// out another one, again and again, if nothing were pinned before all are there.
+/// A buffer that is larger than the limit of the group: each page that comes in would push out
+/// another one, again and again, if nothing were pinned before all are there.
 #[test]
 fn a_lasting_pin_of_more_than_a_group_may_have_ends() {
     const LIMIT: usize = 8;

@@ -196,7 +196,7 @@ fn a_block_is_a_group() {
             activate(space);
             drop(child);
             assert_eq!(load(sim, space, AT + 6 * PAGE), Ok(0));
-            // What is no group: a part of a VMA, pages around one that is there, and a read.
+            // No groups: a part of a VMA, pages around one that is there, and a read.
             space.munmap(AT + 34 * PAGE, PAGE).unwrap();
             store(sim, space, AT + 33 * PAGE, 1).unwrap();
             load(sim, space, AT + 50 * PAGE).unwrap();

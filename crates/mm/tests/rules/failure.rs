@@ -12,7 +12,7 @@ const FAR: usize = 0x55_0000_0000;
 const PAGES: usize = 4;
 const LEN: usize = PAGES * PAGE;
 
-/// What a program can see of a space: its VMAs, its pages, and their first words.
+/// A program's view of a space: its VMAs, its pages, and their first words.
 fn seen(sim: &Sim, space: &Space) -> (String, Vec<bool>, Vec<Result<u64, FaultError>>) {
     let pages = || (0..PAGES).flat_map(|page| [NEAR + page * PAGE, FAR + page * PAGE]);
     let present = pages().map(|at| space.resident(at..at + PAGE) == 1).collect();
@@ -73,7 +73,7 @@ fn calls_fail_whole() {
     });
 }
 
-/// Pinned pages are copied for the child. What was copied before the failure is given back.
+/// Pinned pages are copied for the child. Copies made before the failure are given back.
 #[test]
 fn fork_of_pinned_pages_fails_whole() {
     each_allocation_fails(3, |_, _, child| {

@@ -11,7 +11,7 @@ use sim::Sim;
 const AT: usize = 0x4000_0000;
 const FAR: usize = 0x55_0000_0000;
 
-/// What a program can see: the VMAs and the present pages. A call that fails may have split some.
+/// A program's view: the VMAs and the present pages. A call that fails may have split some.
 fn seen(space: &Space) -> (String, Vec<usize>) {
     let present = (0..4).flat_map(|chunk| [AT + chunk * HUGE, FAR + chunk * HUGE]);
     let present = present.flat_map(|at| [at..at + PAGE, at + PAGE..at + HUGE]);

@@ -1,4 +1,4 @@
-//! Faults, and what calls do to pages, on one CPU.
+//! Faults, and the effects of calls on pages, on one CPU.
 
 use crate::common::*;
 use machine::{FrameSource, Translated, VirtAddr};

@@ -1,4 +1,4 @@
-//! Files: what a sync writes out, on the machine in software and and in a plain model.
+//! Files: the pages that a sync writes out, on the machine in software and in a plain model.
 
 use std::{
     mem::ManuallyDrop,
@@ -289,7 +289,7 @@ fn the_end_of_a_file_writes_it_out() {
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
 
-/// What was written before a sync began is on the disk when it ends, also if other CPUs write, and
+/// Bytes written before a sync began are on the disk when it ends, also if other CPUs write, and
 /// fork, meanwhile.
 fn during_writers(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), speculation: 100, ..racing(3, 160) };

@@ -60,7 +60,7 @@ fn op() -> impl Strategy<Value = (usize, Op)> {
     (0..PROCESSES, op)
 }
 
-/// A mapped page: its rights, its first word, whether it is present, and what fork does to it.
+/// A mapped page: its rights, its first word, whether it is present, and the effect of fork on it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Page {
     prot: u32,

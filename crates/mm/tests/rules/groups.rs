@@ -169,7 +169,7 @@ fn a_fault_without_memory_does_not_count() {
     });
 }
 
-/// What one CPU has in stock, another one gets before the limit refuses a page.
+/// Another CPU gets the frames in a CPU's stock before the limit refuses a page.
 #[test]
 fn stocks_are_collected_at_the_limit() {
     let sim = Sim::new(Config { cpus: 2, frames: 256, ..Config::default() }).unwrap();

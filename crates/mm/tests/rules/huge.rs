@@ -113,7 +113,7 @@ fn reads_find_the_huge_zero_page() {
         assert_eq!(space.totals().resident, 0, "the zero page does not count");
         store(sim, space, at + PAGE, 5).unwrap();
         assert_eq!((huge_bytes(space), load(sim, space, at + PAGE)), (HUGE, Ok(5)));
-        // A part of the zero page is unmapped; what is written to the rest is a small page.
+        // A part of the zero page is unmapped; a page written in the rest is a small one.
         space.munmap(at + HUGE, PAGE).unwrap();
         store(sim, space, at + HUGE + PAGE, 6).unwrap();
         assert_eq!(huge_bytes(space), HUGE);
@@ -241,7 +241,7 @@ fn pins_keep_a_huge_page_through_forks_and_cuts() {
         let pins = space.pin_pages(AT + 2 * PAGE, Access::Write, &mut frames).unwrap();
         assert_eq!(pins.frames().len(), 4);
         let child = space.fork(Asid(2)).unwrap();
-        // What the program writes, the holder of the pins sees: the page is still the same.
+        // The holder of the pins sees the program's write: the page is still the same.
         store(sim, space, AT + 3 * PAGE, 2).unwrap();
         let seen = pinned_words(sim, pins.frames()[1])[0].load(SeqCst);
         assert_eq!(seen, 2);

@@ -1,5 +1,5 @@
-//! What each call does, on the machine in software. One program, because building takes longer than
-//! running.
+//! The effects of each call, on the machine in software. One program, because building takes longer
+//! than running.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -145,8 +145,7 @@ fn a_fork_leaves_the_parent_protected() {
             assert!(!world.write(0) && !world.write(1));
             let seen = if flags == MapFlags::SHARED { 5 } else { 0 };
             assert_eq!((world.read(0), world.read(1)), (seen, seen));
-            // What the child had as marks is nothing that a later registration finds, also where a
-            // page came in.
+            // A later registration finds none of the child's marks, also where a page came in.
             child.read(page(2), &mut [0]).unwrap();
             child.userfault_register(AT, PAGES * PAGE, UserFaultModes::WP, Uffd::new(9)).unwrap();
             child.write(page(2), &[1]).unwrap();

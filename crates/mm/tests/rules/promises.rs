@@ -168,7 +168,7 @@ fn the_limit_holds_for_cpus_that_ask_at_once() {
     each_seed(600, at_the_limit);
 }
 
-/// The heuristic refuses only what no host could ever have; without limit nothing is refused.
+/// The heuristic refuses only sizes that no host could ever have; without limit nothing is refused.
 #[test]
 fn rules_of_overcommitment() {
     for (rule, refused) in

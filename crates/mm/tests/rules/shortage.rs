@@ -42,7 +42,7 @@ fn a_reap_takes_all_pages_and_no_vma() {
         assert_eq!(space.reap(usize::MAX), 0);
         assert_eq!(listing(space), before);
         assert_eq!(space.totals().resident, 0);
-        // What is touched later comes anew.
+        // Pages that are touched later come anew.
         for page in [0, 20, 30] {
             assert_eq!(load(sim, space, at + page * PAGE), Ok(0), "page {page}");
         }

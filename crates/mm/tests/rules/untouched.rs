@@ -110,8 +110,8 @@ fn a_child_reads_what_its_parent_has_not_touched() {
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
-/// One CPU unmaps a part of an untouched VMA. Others read the part and what stays. A read of the
-/// part that began before must not leave a page in the hole.
+/// One CPU unmaps a part of an untouched VMA. Others read the part and the rest. A read of the part
+/// that began before must not leave a page in the hole.
 fn during_faults(seed: u64) -> Result<(), Failure> {
     let config = Config { tick: Some(23), ..racing(3, 128) };
     let race = Race::new(config, |space| _ = space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap());

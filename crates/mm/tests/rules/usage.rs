@@ -208,7 +208,7 @@ fn shares_of_many_pages_add_up_as_on_linux() {
     });
 }
 
-/// What software brings in or writes is referenced and dirty, as on Linux.
+/// Pages that software brings in or writes are referenced and dirty, as on Linux.
 #[test]
 fn pages_that_software_writes_are_dirty() {
     with_space(256, |sim, shared, space| {

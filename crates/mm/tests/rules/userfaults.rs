@@ -86,7 +86,7 @@ fn missing_pages_come_from_the_monitor() {
         assert_eq!((byte(space, at + PAGE), byte(space, at + PAGE + 1)), (5, 0x11));
         let missing = UserFaultKind::Missing;
         assert_eq!(monitor.seen(), [(at, missing), (at + PAGE, missing)]);
-        // What is there is not replaced.
+        // Present pages are not replaced.
         let present = space.userfault_copy(at, &[1; 2 * PAGE], false).unwrap_err();
         assert_eq!((present.done, present.error.errno()), (0, 17));
         let most = space.userfault_zeropage(at + 2 * PAGE, 3 * PAGE);
@@ -306,7 +306,7 @@ fn soft_dirty_tells_what_is_new() {
         grandchild.mmap(at + 20 * PAGE, PAGE, 3, FIXED).unwrap();
         let new = dirty(&grandchild, at + 20 * PAGE)[0];
         assert_eq!((dirty(&grandchild, at), new), ([false; 4], true));
-        // A part that keeps its VMA stays clean; what was discarded is as before.
+        // A part that keeps its VMA stays clean; a discarded page is as before.
         space.madvise(at, PAGE, Advice::DontNeed).unwrap();
         space.munmap(at + PAGE, PAGE).unwrap();
         assert_eq!(dirty(space, at), [false; 4]);

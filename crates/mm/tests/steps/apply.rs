@@ -14,13 +14,13 @@ use mm::*;
 use sim::Sim;
 use vma::{MapRequest, VmFlags};
 
-/// A program's place in a world: its process, and what it holds.
+/// A program's place in a world: its process, and its state.
 pub(crate) struct Hand<'w> {
     pub(crate) world: &'w World,
     pub(crate) process: usize,
     /// Its pin, the page, and whether it is for writing.
     pub(crate) pin: Option<(UserPins<'w, Sim>, bool)>,
-    /// What a MADV_REMOVE under way has found.
+    /// The objects and offsets that a MADV_REMOVE under way has found.
     pub(crate) to_remove: VecDeque<(Backing<Sim>, u64)>,
 }
 
@@ -205,8 +205,8 @@ impl<'w> Hand<'w> {
                 u64::from(entry[0] & pagemap::SOFT_DIRTY != 0)
             })),
             Op::Scan(page, pages, marks) => self.scan(page, pages, marks),
-            // It chooses pages by their accessed bits, which TLBs cache: what it has found is no
-            // result.
+            // It chooses pages by their accessed bits, which TLBs cache: the pages that it found
+            // are no result.
             Op::Reclaim(pages) => done(space.reclaim(pages.into())),
             Op::Pin(page) | Op::PinRead(page) | Op::PinLong(page) => self.pin(op, page),
             Op::PinnedStore | Op::PinnedLoad => self.pinned(op, value),

@@ -14,7 +14,7 @@ use crate::{
 };
 use sim::Failure;
 
-/// What is wrong with a script.
+/// The fault of a script.
 pub(crate) struct Wrong {
     pub(crate) script: Script,
     pub(crate) seed: u64,
@@ -31,7 +31,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What was seen, in a line: a shorter script fails in the same way.
+    /// The kind of fault: a shorter script fails in the same way.
     pub(crate) fn sort(&self) -> u8 {
         match self {
             What::Failed(_) => 0,
@@ -41,7 +41,7 @@ impl What {
     }
 }
 
-/// What is known of a script: the results of its orders.
+/// The known results of a script's orders.
 pub(crate) struct Sequential<'s> {
     script: &'s Script,
     results: HashMap<(Split, Vec<Move>, Vec<u8>), Seen>,

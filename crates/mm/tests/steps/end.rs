@@ -39,8 +39,8 @@ fn read(space: &Space, at: usize) -> String {
 }
 
 /// Looks at everything, and then changes it to see more: whether pages can be written, and by which
-/// processes this is seen; what a sync writes; whether maps allow a seal; what is left of an object
-/// that becomes empty.
+/// processes this is seen; the pages that a sync writes; whether maps allow a seal; the rest of an
+/// object that becomes empty.
 pub(crate) fn look(world: &World) -> State {
     let mut state = world.monitor.told();
     for (name, space) in spaces(world) {

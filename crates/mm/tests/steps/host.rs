@@ -118,7 +118,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// What lies beyond the end goes.
+    /// The bytes beyond the end go.
     pub(crate) fn set_size(&self, bytes: u64) {
         // SeqCst, here and below: the driver runs one CPU at a time.
         self.size.store(bytes, SeqCst);

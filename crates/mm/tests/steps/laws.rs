@@ -18,7 +18,7 @@ pub(crate) struct Laws<'w> {
     world: &'w World,
     /// The words of the memfd when it was sealed against writes.
     sealed: Option<Words>,
-    /// What was known before the step.
+    /// The state before the step.
     words: Words,
     size: u64,
     has_seal: bool,
@@ -37,7 +37,8 @@ pub(crate) fn is_subject(op: Op) -> bool {
     }
 }
 
-/// Whether the bytes of objects stay. What brings pages in, or takes them away, is among these.
+/// Whether the bytes of objects stay. Operations that bring pages in, or take them away, are among
+/// these.
 fn writes_nothing(op: Op) -> bool {
     match op {
         Op::Sync(..) | Op::Evict(_) | Op::Msync(..) | Op::MsyncInvalidate(..) | Op::Unpin => true,

@@ -105,7 +105,7 @@ fn each_result_is_that_of_an_order_of_steps() {
     let (next, orders, found) =
         (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::<Found>::default());
     let work = || {
-        // Relaxed: each script is taken once; what was found is behind the lock.
+        // Relaxed: each script is taken once; the findings are behind the lock.
         while let Some((name, script)) = scripts.get(next.fetch_add(1, Relaxed)) {
             match shrink::attempt(script, first, seeds) {
                 Ok(known) => _ = orders.fetch_add(known.orders(), Relaxed),

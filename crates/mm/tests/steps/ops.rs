@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::{host::TELLS, world::WorldKind};
 use mm::{Advice, UserFaultModes};
 
-/// What a map is of.
+/// The memory that a map is of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum What {
     Anon,

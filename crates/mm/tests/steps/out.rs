@@ -1,10 +1,10 @@
-//! What a program sees of an operation.
+//! The results of operations, as a program sees them.
 
 use crate::ops::Join;
 use mm::*;
 
-/// What a program sees of an operation: words, and an error. Frames and addresses that the space
-/// has chosen are not in it.
+/// The result of an operation, as a program sees it: words, and an error. Frames and addresses that
+/// the space has chosen are not in it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OpResult {
     pub(crate) words: Vec<u64>,

@@ -72,7 +72,7 @@ impl<'w> Hand<'w> {
             let at = machine::VirtAddr::new(at as u64);
             space.handle_fault(at, access).map(drop)
         });
-        // What mlock says of it.
+        // The error of mlock.
         let fails = |error| match error {
             FaultError::OutOfMemory(_) => Failed::Errno(11),
             _ => Failed::Errno(12),

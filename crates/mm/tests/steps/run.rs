@@ -29,7 +29,7 @@ pub(crate) struct Thread {
     pub(crate) ops: Vec<Op>,
 }
 
-/// What is run: a world, and threads.
+/// A run: its world, and its threads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Script {
     pub(crate) kind: WorldKind,
@@ -57,7 +57,7 @@ impl Script {
     }
 }
 
-/// What was seen of a run.
+/// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) outs: Vec<Vec<OpResult>>,
@@ -174,7 +174,7 @@ pub(crate) fn parts(script: &Script, split: Split) -> Vec<Vec<Parts>> {
 
 /// Runs the script on one CPU, in this order of the threads' steps, with these operations split,
 /// and these accesses moved. Returns what was seen, or, if it is `with_laws`, one that was broken:
-/// the laws look at objects, so what is seen may differ.
+/// the laws look at objects, so the results may differ.
 pub(crate) fn sequential(
     script: &Script,
     (split, moves): (Split, &[Move]),

@@ -208,7 +208,7 @@ pub(crate) fn pairs(worlds: usize, round: usize) -> Vec<Script> {
             let fit = |kind: &WorldKind| fits(first, *kind) && fits(second, *kind);
             let kinds: Vec<_> = WorldKind::ALL.into_iter().filter(fit).collect();
             let turn = hash((a, b, round));
-            // What few worlds have, all of them try.
+            // All worlds try operations that few worlds have.
             let are_rare = is_rare(first) && is_rare(second);
             for number in 0..if are_rare { kinds.len() } else { worlds.min(kinds.len()) } {
                 let kind = kinds[(turn + number) % kinds.len()];

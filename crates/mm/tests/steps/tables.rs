@@ -1,4 +1,4 @@
-//! Results that Linux documents as weaker, and what a TLB may still have.
+//! Results that Linux documents as weaker, and translations that a TLB may still have.
 
 use crate::{
     ops::Op,
@@ -7,7 +7,7 @@ use crate::{
     world::WorldKind,
 };
 
-/// Operations whose results are not compared, with the reason. What they change is.
+/// Operations whose results are not compared, with the reason. Their effects are.
 const WEAKER: &[(&str, &str)] =
     &[("Listing", "proc(5): a listing of maps that change is no snapshot")];
 
@@ -29,7 +29,7 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
             }
         }
     }
-    // Under `UnmapPolicy::Grace`, what one thread has unmapped another one may use for a while.
+    // Under `UnmapPolicy::Grace`, a thread may for a while use pages that another one has unmapped.
     let unmaps = |op: &Op| matches!(op, Op::Unmap(..));
     for (number, outs) in
         seen.outs.iter_mut().enumerate().filter(|_| script.kind == WorldKind::Graced)

@@ -1,4 +1,4 @@
-//! The world of a run: one or two processes, what they map, and what can be seen of it.
+//! The world of a run: one or two processes, their maps, and the visible state.
 
 use std::{
     mem::ManuallyDrop,
@@ -15,7 +15,7 @@ use mm::*;
 use paging::{Cache, Paging, Swap, TlbGrace, X86_64L4};
 use sim::{Config, Sim};
 
-/// What the processes have at the beginning. Each world is built the same way each time.
+/// The memory of the processes at the beginning. Each world is built the same way each time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum WorldKind {
     /// Private memory: two written pages, the zero page, an absent one, a guard page, a read-only

@@ -1,4 +1,4 @@
-//! What ends the wait: short memory, bounds, ticks, a poll, another policy.
+//! The ends of the wait: short memory, bounds, ticks, a poll, another policy.
 
 use super::*;
 

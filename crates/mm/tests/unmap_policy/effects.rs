@@ -63,7 +63,7 @@ fn exec_and_the_end_leave_nothing_waiting() {
     world.end();
 }
 
-/// A child shares the tables that what waits was removed from.
+/// A child shares the tables from which the waiting pages were removed.
 #[test]
 fn a_child_does_not_find_what_waits() {
     let world = World::new(512, true);

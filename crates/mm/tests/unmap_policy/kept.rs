@@ -62,7 +62,7 @@ fn empty_tables_stay_for_the_next_maps() {
     }
     world.unmap(at, 1);
     world.tick();
-    // Elsewhere: what was used before stays empty for a period, and then its tables wait, too.
+    // Elsewhere: the place used before stays empty for a period, and then its tables wait, too.
     for round in 0..3 {
         world.on(0, |space| space.mmap(FAR, PAGE, 3, FIXED).unwrap());
         world.cached_at(FAR, 1, 2);

@@ -1,4 +1,5 @@
-//! munmap by TLB grace periods, step by step: what waits, what flushes, and what other CPUs see.
+//! munmap by TLB grace periods, step by step: ranges that wait, calls that flush, and the view of
+//! other CPUs.
 
 mod bounds;
 #[path = "../common/mod.rs"]

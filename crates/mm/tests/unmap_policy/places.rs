@@ -1,4 +1,4 @@
-//! Where maps go next to the ranges that wait, and what flushes first.
+//! Where maps go next to the ranges that wait, and the maps that flush first.
 
 use super::*;
 
@@ -128,7 +128,7 @@ fn the_heap_grows_where_nothing_waits() {
     let before = world.ipis();
     world.on(0, |space| assert_eq!(space.brk(HEAP + PAGE), Ok(HEAP + PAGE)));
     assert_eq!((world.space().waiting(), world.ipis()), (0, before + 1), "brk does not wait");
-    // What munmap lets wait beyond the end, the heap claims, by an end that moves.
+    // When its end moves, the heap claims a range beyond it that munmap lets wait.
     world.on(0, |space| space.mmap(HEAP + PAGE, PAGE, 3, FIXED).unwrap());
     world.write(HEAP + PAGE..HEAP + 2 * PAGE, 8);
     world.read_all(HEAP + PAGE, 1, 8);

@@ -295,7 +295,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
             Decoded::Table(_) if level != 0 => return Err(Error::Occupied(page)),
             Decoded::Table(_) | Decoded::Malformed => return Err(Error::Malformed(page)),
         };
-        // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
+        // The lock is held, whichever way led to it: the stores of a sweep's caller are visible.
         let (change, kept) = decide(found);
         let replaced = matches!(change, EntryChange::Replace(..)) && found.is_some();
         let entry = PageEntry { at: page, level, entry, value };

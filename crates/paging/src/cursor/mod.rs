@@ -113,7 +113,7 @@ use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
 
-/// What a call has returned, and the flush of its changes.
+/// The result of a call, and the flush of its changes.
 type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {

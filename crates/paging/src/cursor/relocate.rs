@@ -56,8 +56,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - [`Error::Frames`]: no memory for the tables.
     ///
     /// # Misuse
-    /// What is prepared goes back when it is dropped. `relocate` refuses what was prepared for
-    /// other tables.
+    /// A [`Relocation`] gives its tables back when it is dropped. `relocate` refuses that of other
+    /// page tables.
     pub fn prepare_relocation(
         &self,
         from: VirtRange,

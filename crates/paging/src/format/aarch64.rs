@@ -87,7 +87,7 @@ const PROT_NONE: u64 = 1 << 58;
 /// ```
 pub const MAIR: u64 = 0xbb44_04ff;
 
-/// What the stages do not share. Implemented in this crate only.
+/// The differences between the stages. Implemented in this crate only.
 #[expect(private_bounds, reason = "only this crate implements it")]
 pub trait VmsaKind: Sealed {}
 

@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// The rights of a page, its accessed and dirty bits, and who may use it.
+    /// The rights of a page, its accessed and dirty bits, and its permitted users.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Flags: u8 {
         /// Readable.
@@ -61,7 +61,7 @@ pub enum Cache {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Attrs {
-    /// Its rights, its accessed and dirty bits, and who may use it.
+    /// Its rights, its accessed and dirty bits, and its permitted users.
     pub flags: Flags,
     /// Its memory type.
     pub cache: Cache,
@@ -92,7 +92,7 @@ impl Attrs {
     }
 }
 
-/// Who else uses a page: the two lowest software bits of an entry, in tables that fork.
+/// The other users of a page: the two lowest software bits of an entry, in tables that fork.
 ///
 /// ```
 /// use paging::{Attrs, Share};
@@ -114,7 +114,7 @@ pub enum Share {
 }
 
 impl Attrs {
-    /// Who else uses the page.
+    /// The other users of the page.
     #[inline]
     pub const fn share(self) -> Share {
         match self.soft & 3 {

@@ -1,4 +1,4 @@
-//! What follows from a format: the sizes of tables and pages, and the parts of addresses.
+//! Values derived from a format: the sizes of tables and pages, and the parts of addresses.
 
 use super::Format;
 use machine::{ENTRIES, PageSize, VirtAddr};

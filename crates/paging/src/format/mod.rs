@@ -187,7 +187,7 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// it, changes its memory type, or makes it global: not as data, code, or stack, nor in an
     /// interrupt handler of another CPU.
     const BREAK_BEFORE_MAKE: bool = false;
-    /// What pages of a device's registers have besides their rights:
+    /// The flags of a page of device registers, in addition to its rights:
     /// [`DECRYPTED`](Flags::DECRYPTED) where the host emulates devices of an encrypted guest.
     const DEVICE: Flags = Flags::empty();
     /// The pages of level 0 that hardware may cache as one translation, if the entry of each has

@@ -24,7 +24,7 @@ fn attrs() -> impl Strategy<Value = Attrs> {
     })
 }
 
-/// What the tests know of a format, by the manuals.
+/// Properties of a format that the tests take from the manuals.
 trait Known: Format {
     /// Whether a page can have these rights.
     fn has(flags: Flags) -> bool;

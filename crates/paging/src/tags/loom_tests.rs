@@ -1,7 +1,7 @@
 //! [`Tags`] under loom: a CPU activates a space, while others begin a generation and flush.
 //!
-//! The tags and the set of CPUs are the real ones. The entry is one word. What a CPU has cached is
-//! a value of the model. A page is used by a CPU that has cached it, and reused by the CPU that has
+//! The tags and the set of CPUs are the real ones. The entry is one word. A CPU's cached entry is a
+//! value of the model. A page is used by a CPU that has cached it, and reused by the CPU that has
 //! removed it, if no other must flush. Loom checks that the two do not meet.
 
 use super::{Assigned, Tagged, Tags};

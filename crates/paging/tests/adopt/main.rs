@@ -138,7 +138,7 @@ fn tables_that_are_active() {
 
 const UP: u64 = 0xffff_8000_0040_0000;
 
-/// What is wrong with the tables, by its entry. Afterwards they are adopted without it.
+/// Adoption reports each fault with its entry. Without the faults, it succeeds.
 fn faults<F: Loads>() {
     let (sim, shared) = machine::<F>();
     let large = F::LARGE.bytes();

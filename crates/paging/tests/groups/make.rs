@@ -1,4 +1,4 @@
-//! What becomes a group, and what hardware and other calls make of it.
+//! Which pages become a group, and how hardware and other calls treat it.
 
 use super::*;
 

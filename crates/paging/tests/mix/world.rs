@@ -74,8 +74,8 @@ pub(crate) struct Cpu<'w, F: OnSim> {
 }
 
 fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
-    // CPUs also use pages that others map at this moment, and tolerate the fault. What a CPU maps
-    // itself it uses at once.
+    // CPUs also use pages that others map at this moment, and tolerate the fault. A CPU uses the
+    // pages that it maps itself at once.
     let (stale, published) = (Stale::Freed, false);
     let checks = Checks { stale, published, walked: true, freed_cached: true, ..Checks::ALL };
     let frames = match rng.below(8) {

@@ -1,4 +1,4 @@
-//! What depends on the architecture of the kernel: its target, and QEMU's program.
+//! The parts that depend on the architecture of the kernel: its target, and QEMU's program.
 
 use crate::cli::{Arch, Boot, Task};
 

@@ -1,7 +1,7 @@
 //! The files of a run, as an archive that QEMU loads (`-initrd`).
 //!
 //! The format is cpio's "newc". The first entry is [`ARGV`], the second [`ENV`]: words that end
-//! with a zero byte. The others are the root file system, a folder before what is in it, in the
+//! with a zero byte. The others are the root file system, a folder before its contents, in the
 //! order of their paths. The kernel's reader is `kernel/src/archive.rs`.
 //!
 //! The archive is a temporary file without a name. So it is gone when this process and QEMU have
@@ -70,8 +70,8 @@ pub(super) type LeftOut = Vec<(PathBuf, &'static str)>;
 pub(super) struct Tree(BTreeMap<String, TreeEntry>);
 
 impl Tree {
-    /// Reads the folder, and all folders in it. Returns the tree, and what it leaves out: sockets,
-    /// pipes and devices, and names that are not UTF-8.
+    /// Reads the folder, and all folders in it. Returns the tree, and the entries that it leaves
+    /// out: sockets, pipes and devices, and names that are not UTF-8.
     ///
     /// # Errors
     /// Something cannot be read, or a name is [`OURS`].

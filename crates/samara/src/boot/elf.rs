@@ -1,4 +1,4 @@
-//! What a program or library of x86-64 says in its ELF headers: whether the kernel can run it, the
+//! The ELF headers of a program or library of x86-64: whether the kernel can run it, the
 //! interpreter that it names, and the libraries that it needs.
 //!
 //! Files come from anywhere. `object` checks each number, and a file that contradicts itself is an

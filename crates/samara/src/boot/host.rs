@@ -18,8 +18,8 @@ pub(super) fn absolute(path: &Path) -> Result<String, String> {
     text.map_err(|path| format!("{} is not UTF-8", Path::new(&path).display()))
 }
 
-/// Copies what is at a path, a folder with all that is in it. Returns its path in the tree, without
-/// links and without a slash at its beginning, and what is left out.
+/// Copies the file or folder at a path, a folder with all its contents. Returns its path in the
+/// tree, without links and without a slash at its beginning, and the entries that are left out.
 ///
 /// # Errors
 /// It cannot be read.

@@ -187,7 +187,7 @@ impl<'a> Collector<'a> {
         self.place(interpreter)
     }
 
-    /// Adds all that a file needs, and what that needs.
+    /// Adds the interpreter of a file, and all libraries that it needs, directly or indirectly.
     fn close(&mut self, first: Needs) -> Result<(), String> {
         let mut is_musl = false;
         if let Some(interpreter) = first.elf.interpreter.clone() {

@@ -37,7 +37,7 @@ const PATH_MAX: usize = 4096;
 const PIECE: usize = 64 << 10;
 const TRAILER: &[u8] = b"TRAILER!!!";
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryKind {
     Folder,
@@ -154,7 +154,7 @@ fn unreadable(error: io::Error) -> String {
     }
 }
 
-/// The entries of an archive by their paths: a folder comes before what is in it.
+/// The entries of an archive by their paths: a folder comes before its contents.
 ///
 /// # Errors
 /// Why it cannot be read, for a sentence that begins with its name.

@@ -10,8 +10,8 @@ use std::process::Command;
 /// The power of two of the nanoseconds of an instruction, where waiting is counted.
 pub(super) const WAITING: u8 = 4;
 
-/// A machine with only what the kernel needs, without a display. Its serial port is standard
-/// output.
+/// A machine with only the devices that the kernel needs, without a display. Its serial port is
+/// standard output.
 pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     let machine = match (options.arch, options.machine) {
         (Arch::Aarch64, _) => "virt,gic-version=3",

@@ -1,4 +1,4 @@
-//! Runs QEMU, and reads its lines, and what the channel brings, as they come.
+//! Runs QEMU, and reads its lines, and the bytes of the channel, as they come.
 
 use super::channel::{Channel, Heard};
 use super::ending::Ended;
@@ -35,14 +35,14 @@ pub(super) struct LineSender {
 }
 
 impl LineSender {
-    /// Tells of a line, and waits until it has been handled: then what follows it comes later.
+    /// Tells of a line, and waits until it has been handled: then later output comes after it.
     /// Returns false if the run has ended.
     pub(super) fn line(&self, line: Vec<u8>) -> bool {
         self.lines.send(Ok(Some(line))).is_ok() && self.handled.recv().is_ok()
     }
 
-    /// Tells of each line that ends in `bytes`. What has no end yet stays in `unended`, which has
-    /// less than [`LINE`] bytes. Returns false if the run has ended.
+    /// Tells of each line that ends in `bytes`. An unended line stays in `unended`, which has less
+    /// than [`LINE`] bytes. Returns false if the run has ended.
     pub(super) fn lines(&self, unended: &mut Vec<u8>, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let most = &bytes[..bytes.len().min(LINE - unended.len())];
@@ -82,7 +82,7 @@ pub(super) fn run(
     channel: Option<Channel>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
-    // The console has no input; what a program reads comes by the channel.
+    // The console has no input; a program's input comes by the channel.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     end_with_us(&mut command);
     let program = command.get_program().display().to_string();

@@ -341,7 +341,7 @@ pub(crate) enum Machine {
     Q35,
 }
 
-/// What executes the machine's instructions.
+/// The engine that executes the machine's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accel {
     /// QEMU's own emulation

@@ -26,7 +26,7 @@ pub(crate) struct Figures {
     pub(super) frames_peak: u64,
     /// The most page tables at once, as far as looked at.
     pub(super) tables_peak: u64,
-    /// What the address spaces do not have, with the number of times.
+    /// Features that the address spaces lack, each with the number of its uses.
     pub(super) lacking: BTreeMap<String, u64>,
     /// Flushes of TLBs, and interrupts sent to other CPUs for them.
     pub(super) flushes: (u64, u64),

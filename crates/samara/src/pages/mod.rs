@@ -11,7 +11,7 @@
 //! - the first write to a private VMA (`F`): a write to its first page, and to the one in its
 //!   middle and to its last;
 //! - the growth of a stack (`G`): an access to the page to which it grew;
-//! - what a call itself brings in: MAP_POPULATE, mlock, MADV_POPULATE.
+//! - the pages that a call itself brings in: MAP_POPULATE, mlock, MADV_POPULATE.
 //!
 //! To these come accesses after each call, to the first, the middle and the last page of the range
 //! that it changed: each is read; and written, if the VMA allows that and is shared, or if the
@@ -29,8 +29,8 @@
 //! - No checker of the machine finds a violation; they are named in [`sim`].
 //! - When the recording has ended, every frame is back, and every table on a list.
 //!
-//! What the address spaces refuse because they do not have it, such as MAP_HUGETLB, is counted by
-//! name. The step is then carried out on the VMAs alone, with small pages.
+//! Features that the address spaces lack and refuse, such as MAP_HUGETLB, are counted by name. The
+//! step is then carried out on the VMAs alone, with small pages.
 //!
 //! Cost: for each call at most some tens of accesses, and a comparison of all VMAs, as the mirror
 //! makes it for a listing. A replay with pages takes two to five times as long as one without, and

@@ -1,4 +1,4 @@
-//! What the pages of a process must hold: a plain map from pages to words.
+//! The expected contents of the pages of a process: a plain map from pages to words.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -47,7 +47,7 @@ impl Model {
         }
     }
 
-    /// What the written pages of a range hold is not known.
+    /// The contents of the written pages of a range are not known.
     pub(super) fn doubt(&mut self, range: Range<usize>) {
         if range.start < range.end {
             self.0.range_mut(range).for_each(|(_, word)| *word = None);

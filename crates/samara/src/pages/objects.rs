@@ -153,7 +153,7 @@ impl Objects {
     }
 }
 
-/// What the listing and the model know of a mapped file.
+/// The key of a mapped file in the listing and the model.
 pub(super) fn key_of(file: &Backing<Sim>) -> Key {
     (file.device(), file.inode())
 }

@@ -17,7 +17,7 @@ const WRITTEN_AFTER_FORK: usize = 8;
 /// Pages that are read at the end of an address space.
 const READ_AT_END: usize = 4096;
 
-/// An address space with pages, and what its pages must hold.
+/// An address space with pages, and their expected contents.
 pub(super) struct Process {
     /// Dropped on a CPU, by `end`. After a failure it is lost with its machine.
     pub(super) space: ManuallyDrop<Space>,
@@ -29,11 +29,11 @@ pub(super) struct Process {
     cpus: u64,
 }
 
-/// What the model must know of the VMAs before a step.
+/// The facts about the VMAs that the model needs before a step.
 struct Before {
     /// The end of the heap.
     heap: usize,
-    /// What mremap moves: the parts of its old range that are mapped.
+    /// The mapped parts of the old range of mremap, which move.
     parts: Vec<Range<usize>>,
 }
 
@@ -115,7 +115,7 @@ impl Process {
         self.touch(sim_machine, &pages)
     }
 
-    /// What the model must know of the VMAs before a step.
+    /// The facts about the VMAs that the model needs before a step.
     fn before(&self, step: &SpaceChange<Backing<Sim>>) -> Result<Before, String> {
         let moved = match step {
             SpaceChange::Mremap(map) => map.addr..map.addr.saturating_add(map.old_len),
@@ -198,8 +198,8 @@ impl Process {
         Ok(done)
     }
 
-    /// Does in the model what the step does to the pages. What MADV_REMOVE frees holds `removed`
-    /// now.
+    /// Does in the model what the step does to the pages. Pages that MADV_REMOVE frees hold
+    /// `removed` now.
     fn follow(
         &mut self,
         sim_machine: &mut SimMachine,
@@ -414,7 +414,7 @@ pub(super) fn few_pages(range: Range<usize>) -> impl Iterator<Item = usize> {
     pages.into_iter().filter(move |_| range.start < range.end)
 }
 
-/// What a failed touch means.
+/// Whether a failed touch is a refusal.
 pub(super) fn is_refusal(error: &FaultError) -> bool {
     matches!(error, FaultError::Unmapped(_) | FaultError::Denied(..) | FaultError::Guard(_))
 }

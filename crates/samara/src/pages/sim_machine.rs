@@ -19,7 +19,7 @@ pub(super) const CPUS: usize = 4;
 /// The memory, in frames: 1 GiB. The host provides it on first touch.
 const FRAMES: u64 = 1 << 18;
 
-/// The machine, and what the address spaces on it share.
+/// The machine, and the state that the address spaces on it share.
 pub(super) struct SimMachine {
     pub(super) sim: Sim,
     pub(super) paging: SharedPaging,
@@ -119,7 +119,7 @@ impl SimMachine {
     /// every frame is back.
     ///
     /// # Errors
-    /// What is left.
+    /// A description of the frames or tables that are left.
     pub(super) fn end(&mut self) -> Result<(), String> {
         let stats = self.sim.stats();
         self.figures.flushes = (stats.flushes, stats.ipis_sent);
@@ -164,7 +164,7 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     let before = QUIET.replace(true);
-    // What `work` changes is not used after a panic: the replay with pages ends there.
+    // The state that `work` changes is not used after a panic: the replay with pages ends there.
     let done = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(before);
     done.map_err(|panic| match panic.downcast::<String>() {

@@ -273,7 +273,7 @@ fn a_recording_that_cannot_be_read_ends_its_machine() {
     assert!(sim.check_leaks().is_ok());
 }
 
-/// What execve mapped has no kind in older recordings. A map of the same file has one, which
+/// Maps of execve have no kind in older recordings. Another map of the same file has one, which
 /// decides where it is placed.
 #[test]
 fn a_program_maps_its_own_file() {

@@ -18,8 +18,8 @@ use super::{
 /// The faults after which an access must have ended.
 const MOST_FAULTS: usize = 64;
 
-/// Touches a page as the VMA there allows: reads it, and writes it where that changes no VMA. What
-/// the VMA forbids is tried, and must fail.
+/// Touches a page as the VMA there allows: reads it, and writes it where that changes no VMA. A
+/// forbidden access is tried, and must fail.
 ///
 /// # Errors
 /// A description of what is wrong.

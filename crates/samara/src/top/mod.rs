@@ -106,7 +106,7 @@ fn is_to_leave(key: KeyEvent) -> bool {
         || control && matches!(key.code, KeyCode::Char('c'))
 }
 
-/// What the kernel tells of the process.
+/// The memory and faults of the process, from /proc.
 fn resident(pid: u32) -> Resident {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -15,7 +15,7 @@ use trace::{record::Op, report::View};
 /// The pictures that a course shows.
 const KEPT: usize = 240;
 
-/// What the kernel tells of a process.
+/// The memory and faults of a process, from /proc.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Resident {
     pub(super) bytes: u64,

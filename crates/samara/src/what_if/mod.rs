@@ -1,4 +1,4 @@
-//! `samara replay --what-if`: what other rules would have made of a recording's calls.
+//! `samara replay --what-if`: the outcomes of a recording's calls under other rules.
 //!
 //! Each call is asked about alone, in the address space as it was recorded: a duplicate of it under
 //! the other rules makes the call, and its outcome is compared with the recorded one. The duplicate

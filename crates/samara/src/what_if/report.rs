@@ -1,4 +1,4 @@
-//! What the other rules would have changed: counts, and the first call of each kind.
+//! The differences under the other rules: counts, and the first call of each kind.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What tests of `samara boot` share: a shell script as QEMU, and ELF files.
+//! Helpers for tests of `samara boot`: a shell script as QEMU, and ELF files.
 
 use std::env;
 use std::ffi::OsStr;

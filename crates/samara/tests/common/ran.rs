@@ -1,10 +1,10 @@
-//! What tests share: running `samara`, and what comes of it.
+//! Helpers for tests: running `samara`, and its results.
 
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What is left of a command that ended.
+/// The result of a command that ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,

@@ -1,4 +1,4 @@
-//! What tests of `samara trace` share: running it, its files, and programs in C.
+//! Helpers for tests of `samara trace`: running it, its files, and programs in C.
 
 #[path = "../common/ran.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -21,7 +21,7 @@ pub(crate) fn samara(arguments: &[&str]) -> Ran {
     ran::samara(&[&["trace"], arguments].concat())
 }
 
-/// What a terminal shows of a command, if this computer can make one.
+/// The output of a command on a terminal, if this computer can make one.
 pub(crate) fn on_terminal(command: &str) -> Option<String> {
     let script = |arguments: &[&str]| {
         let mut script = Command::new("script");

@@ -1,4 +1,4 @@
-//! What tests of call stacks share: running `samara trace --stacks`, and looking into its result.
+//! Helpers for tests of call stacks: running `samara trace --stacks`, and looking into its result.
 
 use std::{
     fs,
@@ -91,8 +91,8 @@ pub(crate) fn last_listing(recording: &Path, mm: &str) -> u64 {
     lines.filter(|line| !line.ends_with("[vsyscall]")).map(size).sum()
 }
 
-/// What holds for each traced program: the table has all calls, and at the end all that the kernel
-/// has mapped in the program's own address space, if that is the only one.
+/// Checks that hold for each traced program: the table has all calls, and at the end all that the
+/// kernel has mapped in the program's own address space, if that is the only one.
 pub(crate) fn adds_up(traced: &Traced, name: &str) {
     let object = &traced.object;
     assert_eq!(sum(object, "calls"), object["calls"].as_u64().unwrap(), "{name}");

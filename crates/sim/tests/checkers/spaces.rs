@@ -69,7 +69,7 @@ fn a_table_made_anew_is_another_space() {
     assert_eq!(before, root);
 }
 
-/// A tag that a space has lost: what is cached under it is dropped before the tag is used again,
+/// A tag that a space has lost: entries cached under it are dropped before the tag is used again,
 /// for the same space or another.
 #[test]
 fn a_tag_that_was_taken_is_dropped_first() {
@@ -81,7 +81,7 @@ fn a_tag_that_was_taken_is_dropped_first() {
             let idle = Space::new(sim);
             idle.activate(2);
             sim.check_tag_taken(Asid(1));
-            // No flush, and no violation: what CPUs have cached is void.
+            // No flush, and no violation: entries that CPUs have cached are void.
             space.slot(AT, 0).store(0);
             free(sim, frame);
             let root = if other { Space::new(sim).root } else { space.root };

@@ -74,7 +74,7 @@ pub(super) fn each(
 /// vector register whose elements do so by their highest bits.
 pub(super) fn mask_register(decoded: &Decoded) -> Option<Register> {
     if masks_in_vector(decoded) {
-        // The other operands are the memory, and what is loaded or stored.
+        // The other operands are the memory, and the loaded or stored value.
         return Some(decoded.instruction.op1_register());
     }
     let mask = decoded.instruction.op_mask();

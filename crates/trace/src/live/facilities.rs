@@ -48,7 +48,7 @@ impl Facilities {
         }
     }
 
-    /// A notice for each missing facility: what is missing, and what still holds.
+    /// A notice for each missing facility: its effect, and the facts that still hold.
     pub(super) fn notices(&self) -> Vec<&'static str> {
         let all = [
             (

@@ -139,8 +139,8 @@ impl Mirror {
 }
 
 impl<B: Shadow> Mirror<B> {
-    /// A mirror without address spaces, and what follows it. Only a replay is followed: the calls
-    /// for live runs ([`take_over`](Mirror::take_over)) make no changes.
+    /// A mirror without address spaces, and the shadow that follows it. Only a replay is followed:
+    /// the calls for live runs ([`take_over`](Mirror::take_over)) make no changes.
     pub fn with_shadow(profile: Profile, shadow: B) -> Self {
         Mirror {
             shadow,

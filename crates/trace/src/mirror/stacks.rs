@@ -53,7 +53,7 @@ impl<B: Shadow> Mirror<B> {
         sums
     }
 
-    /// The state of the run: its calls, its sizes, and what call sites have mapped now. O(VMAs,
+    /// The state of the run: its calls, its sizes, and the present maps of call sites. O(VMAs,
     /// owners and stacks).
     pub fn view(&mut self) -> View {
         let mut view = View::default();

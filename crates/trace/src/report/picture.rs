@@ -281,7 +281,7 @@ fn draw(out: &mut String, start: usize, band: &[Cell], style: Style, most: usize
     }
 }
 
-/// The kinds that occur, each with its total size, and what of it was resident.
+/// The kinds that occur, each with its total size, and its resident size.
 fn legend(regions: &[Region], style: Style) -> String {
     let known = regions.iter().any(|region| region.resident.is_some());
     let mut lines = vec![String::new()];
@@ -408,7 +408,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let drawn: usize = text.lines().skip(1).map(|line| line.matches("A").count()).sum();
         let left_out = text.lines().find(|line| line.contains("VMAs are left out")).unwrap();
         let number = left_out.split_whitespace().nth(1).unwrap().replace(',', "");
-        // The legend has one A, and the line of what is left out another one.
+        // The legend has one A, and the line of left-out VMAs another one.
         assert_eq!(drawn - 2 + number.parse::<usize>().unwrap(), 5000, "{text}");
     }
 

@@ -138,7 +138,7 @@ impl Recorder {
         (recorder, exit)
     }
 
-    /// What `pick` selects of the records.
+    /// The records that `pick` selects.
     pub(crate) fn all<'r, T>(&'r self, pick: impl Fn(&'r Record) -> Option<T>) -> Vec<T> {
         self.records.iter().filter_map(pick).collect()
     }

@@ -25,7 +25,7 @@ pub(crate) enum LeftOut {
     Remote,
     /// On all CPUs, at the end of a range.
     End,
-    /// No flush, but what publishes entries that have become valid.
+    /// No flush, but the publication of entries that have become valid.
     Published,
 }
 

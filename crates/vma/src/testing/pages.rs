@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Advice, CallStep, Error, Host, PAGE_SIZE, VmFlags, Vma, Work};
 
-/// What a page was when it was put in: its file, its offset, and its VMA's rights.
+/// A page as it was put in: its file, its offset, and its VMA's rights.
 #[derive(Clone, PartialEq, Debug)]
 struct Page {
     file: Option<File>,

@@ -1,4 +1,4 @@
-//! Programs: what a step is, and how it is written.
+//! Programs: their steps, and how they are written.
 //!
 //! A program is a text with one step a line. Addresses and lengths are bytes in hexadecimal.
 //! Addresses count from the start of the window, so that both runners may put it anywhere.
@@ -24,7 +24,7 @@ pub(crate) enum Place {
     NoReplace,
 }
 
-/// What a map shares.
+/// The memory of a map, and whether it is shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     /// The file, shared.
@@ -43,7 +43,7 @@ pub(crate) enum Of {
     ReadPrivate,
 }
 
-/// What else mmap is told.
+/// The other flags of an mmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Lazy,

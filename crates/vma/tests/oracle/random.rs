@@ -29,7 +29,7 @@ impl Rng {
     }
 }
 
-/// What a program works on: some pages in the middle of the window.
+/// The pages that a program works on, in the middle of the window.
 pub(crate) struct Window {
     pub(crate) first: usize,
     pub(crate) pages: usize,

@@ -51,7 +51,7 @@ fn reported_beside(seed: u64) -> Result<(), Failure> {
                 cache(world, &at);
                 world.sim.step(SharedAccess::Other);
             };
-            // SAFETY: it drops everything; what is cached afterwards was valid after the flush.
+            // SAFETY: it drops everything; entries cached afterwards were valid after the flush.
             unsafe { world.tlb_grace.quiescent_state(flush) };
             world.sim.relax();
         }

@@ -150,7 +150,7 @@ fn whole(world: &World, info: &AreaInfo) {
     assert_eq!(same, None, "page {hole} of an area that is live is not mapped");
 }
 
-/// Each page is a hole or has CPU 0's mark, which is also what this function writes.
+/// Each page is a hole or has CPU 0's mark, which this function also writes.
 fn bytes(world: &World, at: VirtAddr) {
     // SAFETY: the owners of the frames access them atomically.
     unsafe { world.vmap().vwrite(at, &MINE.to_ne_bytes()) };

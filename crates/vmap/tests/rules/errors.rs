@@ -136,7 +136,7 @@ fn a_small_map_that_fails_gives_back_its_run() {
         let beyond = Frame::new(Frame::LIMIT - 1).unwrap();
         let map = |pages: usize| vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW);
         for pages in [1, 2, 3] {
-            // Its neighbours stay; what comes behind is taken next.
+            // Its neighbours stay; the pages behind are taken next.
             let before = map(pages).unwrap();
             let mut bad = frames[..pages].to_vec();
             bad[pages - 1] = beyond;
@@ -144,7 +144,7 @@ fn a_small_map_that_fails_gives_back_its_run() {
             assert!(matches!(failed, Err(Error::Tables(_))), "{failed:?}");
             let behind = map(pages).unwrap();
             assert_eq!(behind, plus(before, 2 * pages as u64 * PAGE));
-            // The block is used up several times, and what was given back is used again.
+            // The block is used up several times, and its given-back pages are used again.
             for _ in 0..2000 / pages {
                 let at = map(pages).unwrap();
                 let taken = at.get()..at.get() + pages as u64 * PAGE;

@@ -1,4 +1,5 @@
-//! What all spaces of a run share: the state of the tables, tags, and the file that loops map.
+//! The common state of all spaces of a run: the state of the tables, tags, and the file that loops
+//! map.
 
 use super::memory::PAGE;
 use crate::error::Error;

@@ -24,7 +24,7 @@ const SIZES: [usize; 4] = [1 << 8, 1 << 12, 1 << 16, 1 << 18];
 /// All pages of spaces up to this size are written after a fork.
 const WRITTEN: usize = 1 << 12;
 
-/// Frames that a space needs in addition to its pages: tables, and what the program has.
+/// Frames that a space needs in addition to its pages: tables, and the program's own frames.
 const MORE: usize = 4096;
 /// The file, which spaces do not share with the baselines.
 const FILES: usize = 4 * super::FILE;

@@ -8,7 +8,7 @@ use crate::error::Error;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-/// A loop: what one CPU does again and again.
+/// A loop of calls and faults that one CPU runs again and again.
 pub(super) struct Loop {
     pub(super) name: &'static str,
     /// The runs of a batch, which is timed as a whole.
@@ -23,7 +23,7 @@ pub(super) struct Loop {
     pub(super) once: LoopStep,
 }
 
-/// What the CPU does in its run with the number `run`.
+/// The calls and faults of the CPU in its run with the number `run`.
 type LoopStep = fn(&dyn Memory, &Cpu, run: usize) -> Result<(), Error>;
 
 /// A CPU that runs a loop. Its pages have tables of their own.
@@ -133,7 +133,7 @@ pub(super) const WILL_IT_SCALE: [Loop; 8] = [
     },
 ];
 
-/// What threads do most that allocate and free: as malloc1, with one page.
+/// The most frequent calls of threads that allocate and free: as malloc1, with one page.
 pub(super) const TOUCH: Loop = call("map, touch, unmap", NOTHING, |memory, _, _| {
     let at = memory.map(None, PAGE, VmaType::Anonymous)?;
     memory.fault(at)?;

@@ -1,4 +1,4 @@
-//! What loops ask of an address space: one of ours, or a baseline.
+//! The address space of a loop: one of ours, or a baseline.
 
 use crate::error::Error;
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ pub(super) const HEAP: usize = 0x5555_5600_0000;
 /// The end of a program's stack that it uses.
 pub(super) const STACK: usize = 0x7fff_ff00_0000;
 
-/// What a VMA maps. All VMAs are readable and writable.
+/// The memory that a VMA maps. All VMAs are readable and writable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum VmaType {
     /// Anonymous memory.
@@ -32,7 +32,7 @@ pub(super) trait Memory: Send + Sync {
     /// Ends that. The CPU does not use the space any more.
     fn leave(&self);
 
-    /// What the space wants done in this CPU's timer interrupt.
+    /// The space's work in this CPU's timer interrupt.
     fn tick(&self) {}
 
     /// The page at `at`, as the processor finds it.

@@ -21,7 +21,7 @@ pub(super) struct Pages<M: Machine, G: Concurrent> {
     pub(super) context: Arc<SpaceContext<M>>,
 }
 
-/// The page of a fault, and what its VMA says.
+/// The page of a fault, and the type of its VMA.
 #[derive(Clone, Copy)]
 pub(super) struct Fault {
     pub(super) page: VirtAddr,

@@ -171,7 +171,7 @@ fn batch<M: Machine, G: Concurrent, R>(
     let began = (lab.clock)();
     let time = timer.each(which.batch * which.operations, || {
         done = (0..which.batch).try_for_each(|run| {
-            // What was retired is freed in the time of the operations that did it.
+            // Retired objects are freed in the time of the operations that retired them.
             if run % QUIET == QUIET - 1 {
                 (lab.host.quiet)();
                 memory.tick();

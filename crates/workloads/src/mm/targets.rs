@@ -1,4 +1,4 @@
-//! What the figures must reach.
+//! The targets that the figures must reach.
 
 use super::NAME;
 use super::counts::LoopCounts;

@@ -119,7 +119,7 @@ fn count<M: Machine, G: Concurrent, R: Sync>(
             }
             result = result.and_then(|()| (which.once)(&**memory, &cpu, run));
         }
-        // All are there: what the end of a space flushes does not count.
+        // All are there: flushes at the end of a space do not count.
         barrier.wait();
         if number == 0 {
             let since = (lab.interrupts)().saturating_sub(sent.load(Ordering::Relaxed));

@@ -36,7 +36,7 @@ const ACCESSES: usize = 1 << 11;
 const PAGE: usize = PageSize::Size4K.bytes() as usize;
 
 pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> {
-    // The pages, those of swap excepted; tables; and what CPUs keep.
+    // The pages, those of swap excepted; tables; and frames that CPUs keep.
     let sizes = |_| Vec::from([Size { cpus: 1, frames: 4 * MEMORY }]);
     Experiment {
         name: NAME,
@@ -72,7 +72,7 @@ pub(crate) fn reclaim<M: Machine, G: Concurrent, R>(
     Ok(report)
 }
 
-/// What our space has done.
+/// The results of our space.
 struct Ours {
     read_back: usize,
     /// Nanoseconds for each page that has gone.

@@ -37,7 +37,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         self.commit_from(search, descent, old, change, holes, known)
     }
 
-    /// As [`Target::commit`]. What does not change comes from `from`: the leaf itself, or a copy of
+    /// As [`Target::commit`]. The unchanged parts come from `from`: the leaf itself, or a copy of
     /// another form.
     #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn commit_from<S: Search>(

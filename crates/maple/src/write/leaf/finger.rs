@@ -29,7 +29,7 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
-/// The path of a writer's last write, and what is known about the leaf at its end.
+/// The path of a writer's last write, and facts about the leaf at its end.
 ///
 /// Fields other than the path are cells, because duplicating a tree borrows its writer immutably.
 pub(crate) struct Finger {

@@ -1,4 +1,4 @@
-//! A leaf with the path to it, and what a change does to its holes.
+//! A leaf with the path to it, and the effects of a change on its holes.
 
 use crate::Index;
 use crate::node::Body;

@@ -27,7 +27,7 @@ use core::hint;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// What a write does.
+/// The effects of a write.
 #[derive(Clone, Copy)]
 pub(in crate::write) struct Demands {
     /// It makes a hole instead of an entry.
@@ -48,7 +48,7 @@ impl Demands {
 /// The kind of a write. Each kind is compiled separately, by its type. In small code the demands
 /// are the type of all kinds.
 pub(in crate::write) trait QuickWrite: Copy {
-    /// What a write of this kind does.
+    /// The effects of a write of this kind.
     fn demands(self) -> Demands;
 }
 

@@ -25,7 +25,8 @@ pub(super) enum Pinned {
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Fills `new`, an empty table that no other CPU knows, with copies of the entries of a locked
-    /// table. What the entries lead to is shared from then on. If it fails, `new` is empty again.
+    /// table. The tables and pages below are shared from then on. If it fails, `new` is empty
+    /// again.
     ///
     /// Takes the locks of lower tables, one after the other.
     pub(super) fn copy_table(

@@ -35,9 +35,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The flush that is returned takes the right to write from CPUs that use these tables. When it
     /// is done, the child is what these tables are at that moment.
     ///
-    /// With `pinned`, exclusive pages that have pins are copied at once, so that what is written
-    /// through the pins is seen here. Without it, no page of these tables has been pinned for
-    /// longer than a call.
+    /// With `pinned`, exclusive pages that have pins are copied at once, so that writes through the
+    /// pins are seen here. Without it, no page of these tables has been pinned for longer than a
+    /// call.
     ///
     /// Cost: a lock for each used entry of the top-level table that is not the kernel's, and one
     /// flush of the space. Where [`Format::SHARED_IS_READ_ONLY`] is `false`: a copy of each upper
@@ -268,7 +268,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Sets the count of entries of a table that no other CPU knows.
     pub(super) fn set_count(&self, table: Frame, count: u32) {
         let info = self.machine().info(table);
-        // SAFETY: the count of a table that is ours alone. Relaxed: what publishes it has Release.
+        // SAFETY: the count of a table that is ours alone. Relaxed: the store that publishes it has
+        // Release.
         info.inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
     }
 

@@ -18,7 +18,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Returns the address from which to go on, after a flush; `None` at the end of the range. A
     /// call that empties a range calls [`unshare_ends`](Self::unshare_ends) before its first
     /// change, then this one, then [`sweep`](Self::sweep). Where the architecture demands
-    /// break-before-make, what was unlinked is also flushed before the lock of the table above is
+    /// break-before-make, unlinked tables are also flushed before the lock of the table above is
     /// given up.
     ///
     /// Cost: nothing but a load if the tables were never shared; otherwise a walk for each table

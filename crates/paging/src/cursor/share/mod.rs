@@ -3,7 +3,7 @@
 //! [`fork`](PageTables::fork) gives the child the parent's tables: each entry of the top-level
 //! table then leads to the same lower table in both spaces. It is a *shared* entry: it lacks
 //! [`Format::OWN`], so hardware lets no write pass, and the lower table counts one share more.
-//! What lies below stays untouched, so a fork costs the same however much is mapped. A space that
+//! Lower entries stay untouched, so a fork costs the same however much is mapped. A space that
 //! wants to change an entry below makes the way there its own first, one table per level: the last
 //! sharer takes the table over, any other copies it.
 //!
@@ -237,8 +237,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// If the way to `at` is this space's own: the address after what its last entry decides about,
-    /// and after the absent entries behind it. The inner `None`: there is no such address.
+    /// If the way to `at` is this space's own: the address after the range that its last entry
+    /// decides about, and after the absent entries behind it. The inner `None`: there is no such
+    /// address.
     fn beyond_own(&self, at: VirtAddr) -> Option<Option<VirtAddr>> {
         let guard = G::pin();
         let walk = self.walk(&guard);

@@ -26,7 +26,7 @@ const LARGE: u64 = 1 << 7;
 const PROT_NONE: u64 = 1 << 58;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// What the kinds of x86 tables do not share. Implemented in this crate only.
+/// The differences between the kinds of x86 tables. Implemented in this crate only.
 #[expect(private_bounds, reason = "only this crate implements it")]
 pub trait X86Kind: Sealed {}
 

@@ -1,4 +1,4 @@
-//! Pins on one CPU: what a pin keeps, blocks and their pieces, and refused ranges.
+//! Pins on one CPU: the pages that pins keep, blocks and their pieces, and refused ranges.
 
 use super::*;
 use crate::gup::TRIES;

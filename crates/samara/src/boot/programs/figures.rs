@@ -32,7 +32,7 @@ struct Sample {
     value: f64,
 }
 
-/// What the lines of one run say of its end.
+/// The end of one run, by its lines.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RunEnd {
     /// The loop that began and has no result.

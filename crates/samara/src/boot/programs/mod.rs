@@ -235,7 +235,7 @@ fn ours(machine: &Boot) -> Ran {
     Ran { text, ended }
 }
 
-/// What a program writes, kept.
+/// The kept output of a program.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 

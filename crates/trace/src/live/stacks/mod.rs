@@ -193,7 +193,7 @@ impl Stacks {
                 if let Some(chain) = chain.get_or_insert_with(begin) {
                     let (most, images) = (self.depth - frames.len(), &mut self.images);
                     let taken = self.python.take(chain, (mm, tid), most, images, observer);
-                    // Python's functions instead of that which runs them.
+                    // Python's functions replace the interpreter's function that runs them.
                     if !taken.is_empty() {
                         frames.pop();
                         frames.extend(taken);
@@ -277,7 +277,7 @@ fn tell(symbols: Vec<Symbol>, observer: &mut dyn Observer) {
 }
 
 /// Runs code that reads files of the program. These may be damaged on purpose. If a library panics
-/// over one, only what was read is lost: a panic of the tracer would kill the program.
+/// over one, only the data read is lost: a panic of the tracer would kill the program.
 fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(read)).ok()
 }

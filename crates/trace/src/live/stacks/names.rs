@@ -21,7 +21,7 @@ use crate::record::{Frame, Symbol};
 /// The frames of one image.
 type Question = (Arc<Image>, Vec<Frame>);
 
-/// The thread, and what it was asked.
+/// The thread, and the frames that it was asked about.
 pub(super) struct Names {
     asked: HashSet<Frame>,
     questions: Sender<Question>,

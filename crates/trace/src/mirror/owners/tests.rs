@@ -133,7 +133,7 @@ fn a_child_has_what_its_parent_had_until_it_ends() {
     run.apply(Record::ExitMmap { mm: 1 });
     run.map(2, 5, BASE + 512 * KIB, 8 * KIB);
     run.apply(Record::ExitMmap { mm: 2 });
-    // The end is that of process 7: a later call counts, and what it maps does not.
+    // The end is that of process 7: a later call counts, and its bytes do not.
     let expected = vec![(1, 32, 48), (2, 16, 16), (3, 0, 0), (4, 64, 0), (5, 8, 0)];
     assert_eq!(run.end(), (expected, 32, 0));
 }

@@ -1,9 +1,9 @@
 //! A flame graph as SVG.
 //!
 //! Each function is a box as wide as its value, below the function that called it: stacks may be
-//! deep, and the top of a file is what is seen first. Boxes side by side are in order of names, so
-//! that two graphs of a program can be compared. A click on a box shows it and what it called in
-//! the full width. The file needs no network and no other file, and is legible without its script.
+//! deep, and the top of a file is seen first. Boxes side by side are in order of names, so that two
+//! graphs of a program can be compared. A click on a box shows it and its callees in the full
+//! width. The file needs no network and no other file, and is legible without its script.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tests of stacks by example: what is shown of a chain of calls.
+//! Tests of stacks by example: how a chain of calls is shown.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn the_site_is_the_caller_of_the_allocator() {
     }
 }
 
-/// Two stacks of one site, a stack of another, a call without a stack, and what execve mapped.
+/// Two stacks of one site, a stack of another, a call without a stack, and maps of execve.
 fn example() -> Stacks {
     let mut stacks = Stacks::default();
     add(&mut stacks, 1, StackEnd::Root, &["libc.so.6:mmap", "x:c", "x:b", "x:a", "x:main"]);
