@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
 use crate::cpu::Cpu;
 use crate::current_cpu::{self, not_a_cpu};
+use crate::drive::Halt;
 use crate::events::{EventKind, Log, Stamped};
 use crate::format::Format;
 use crate::lock::locked;
@@ -83,9 +84,6 @@ pub(crate) struct Inner {
 /// ```
 #[derive(Clone)]
 pub struct Sim(pub(crate) Arc<Inner>);
-
-/// The panic by which CPUs of a halted machine unwind.
-pub(crate) struct Halt;
 
 impl Sim {
     /// Makes a machine.

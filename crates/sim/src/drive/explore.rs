@@ -1,6 +1,6 @@
 //! Runs of many seeds, on all of the host's CPUs.
 
-use super::{Cause, Failure};
+use super::failure::{Cause, Failure, message};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +91,7 @@ fn once(run: &impl Fn(u64) -> Result<(), Failure>, seed: u64) -> Result<(), Fail
             // Before or after the driver's run, a violation is a panic, but it also has its report.
             let cause = match crate::sim::undriven() {
                 Some(report) => Cause::Violation(report),
-                None => Cause::Panic(Default::default(), super::message(&*panic)),
+                None => Cause::Panic(Default::default(), message(&*panic)),
             };
             Err(Failure { seed: Some(seed), cause })
         }

@@ -6,12 +6,13 @@
 //! everything: the switches, the evictions from caches, speculative caching. So the same seed takes
 //! the same steps, and [`Run::fingerprint`] shows it.
 
-use super::{Cause, Ended, Failure, Program, outcome};
+use super::failure::{Cause, Ended, Failure, Halt, outcome};
 use crate::current_cpu::{self, Restore};
 use crate::lock::locked;
-use crate::sim::{Halt, Sim};
+use crate::sim::Sim;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use machine::Program;
 use oorandom::{Rand32, Rand64};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -144,7 +145,7 @@ pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, F
     };
     let stacks = stacks(programs.len()).map_err(|error| fail(Cause::NoStack(error)))?;
     let ends = drive(sim, &turn, programs, stacks);
-    outcome(sim, Some(seed), ends)?;
+    outcome(sim.found(), Some(seed), ends)?;
     if turn.stuck.get() {
         return Err(fail(Cause::Stuck(turn.limit)));
     }

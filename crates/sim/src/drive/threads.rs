@@ -1,7 +1,8 @@
 //! The parallel driver: a host thread for each CPU.
 
-use super::{Cause, Ended, Failure, Program, outcome};
+use super::failure::{Cause, Ended, Failure, outcome};
 use crate::sim::Sim;
+use machine::Program;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs each program on its own host thread, the first as CPU 0 and so on, and waits for all. CPUs
@@ -34,7 +35,7 @@ pub fn threads(sim: &Sim, programs: Vec<Program<'_>>) -> Result<(), Failure> {
             .collect();
         running.into_iter().map(|thread| thread.join().and_then(|end| end)).enumerate().collect()
     });
-    outcome(sim, None, ends)
+    outcome(sim.found(), None, ends)
 }
 
 fn run(sim: &Sim, cpu: usize, program: Program<'_>) -> Ended {
