@@ -13,7 +13,7 @@ unsafe impl Send for Word {}
 unsafe impl Sync for Word {}
 
 // SAFETY: the word is the pointer itself. A duplicate is the same word; there is nothing to drop,
-// because references of the program are counted outside of the tree (`counted.rs`).
+// because references of the program are counted outside of the tree (`refcount.rs`).
 unsafe impl Entry for Word {
     type Ref<'g> = NonNull<()>;
     const NEEDS_DROP: bool = false;

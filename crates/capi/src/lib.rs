@@ -7,10 +7,11 @@
 //!
 //! A [`samara_tree`] holds a [`maple::MapleTree`] whose entries are bare pointers of the program.
 //! Reads take no lock. They run in read sections (`section.rs`), which the thread records in a
-//! cache line of its own. Writes take the lock of the tree (`hold.rs`). Removed nodes and entries
-//! go to the queue of the tree (`queue.rs`). A later call that writes to the tree frees them, after
-//! the read sections that could see them have ended. So readers run no frees and no callbacks. A
-//! tree may use the RCU of the program instead (`rcu.rs`, `samara_range_urcu.h`).
+//! cache line of its own. Writes take the lock of the tree (`lock.rs`). Removed nodes, and removed
+//! entries of a tree that releases entries, go to the queue of the tree (`queue.rs`). A later call
+//! that writes to the tree frees and releases them, after the read sections that could see them
+//! have ended. So readers run no frees and no callbacks. A tree may use the RCU of the program
+//! instead (`rcu.rs`, `samara_range_urcu.h`).
 //!
 //! # Why another engine
 //!
@@ -32,7 +33,7 @@
 //!   tree_calls   read_calls   write_calls   alloc_calls   cursor     the calls of the header
 //!        \________________________|______________________/
 //!                                 |
-//!                      tree, hold (its lock)                         a tree and its writer
+//!                      tree, lock                                    a tree and its writer
 //!                       |                |
 //!          section (read sections)     queue, rcu                    when removed nodes are freed
 //!                       |                |

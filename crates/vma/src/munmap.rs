@@ -66,10 +66,7 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         let Overlap { gone, splits, .. } = self.vmas.overlap(start, end);
         if splits {
             self.vmas.own_anon(start)?;
-            // Both parts stay this object.
-            if let Some(look) = self.vmas.look_at(start) {
-                look.vma.anon.close();
-            }
+            self.vmas.close_at(start);
         }
         let work = Work::Unmap { range: start..end, may_wait: false };
         self.apply(StepPlan::change(TreeWrite::hole(start, end), gone, work))

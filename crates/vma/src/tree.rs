@@ -221,8 +221,18 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
 
     /// One write, all or nothing (I7).
     pub(crate) fn write(&mut self, change: TreeWrite<F>) -> Result<(), Error> {
-        let gone = self.overlap(change.start, change.end).gone;
+        let Overlap { gone, splits, .. } = self.overlap(change.start, change.end);
+        if splits {
+            self.close_at(change.start);
+        }
         self.write_known(change, gone)
+    }
+
+    /// The VMA at `addr` is cut in two: both parts stay one object, whose slot no fault fills.
+    pub(crate) fn close_at(&self, addr: usize) {
+        if let Some(look) = self.look_at(addr) {
+            look.vma.anon.close();
+        }
     }
 
     /// Replaces the contents of a VMA.
@@ -287,8 +297,8 @@ impl<F: MappedFile, R: Reclaim> Vmas<'_, F, R> {
         self.put_from(range, &mut vma)
     }
 
-    /// Looks at the VMAs that a write over `start..end` changes. If both sides of one stay, its
-    /// slot has to be [closed](AnonSlot::close): both are one object then.
+    /// Looks at the VMAs that a write over `start..end` changes. If it splits one, its slot has to
+    /// be [closed](Self::close_at).
     pub(crate) fn overlap(&self, start: usize, end: usize) -> Overlap {
         self.overlap_with(start, end, |_| ())
     }

@@ -221,12 +221,8 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
     assert_eq!(calls.settle(page(4) + 1, page(8), None), Err(Error::Unaligned));
 }
 
-/// A first write in one part does not mark the other.
-#[test]
-fn a_hole_that_is_taken_over_leaves_parts_that_are_written_apart() {
-    let mut space = space();
-    space.get_mut().mmap(anonymous(page(0), 3, 3)).unwrap();
-    space.get_mut().settle(page(1), page(2), None).unwrap();
+/// A first write in page 0 does not mark page 2.
+fn are_written_apart(mut space: Space) {
     let guard = space.pin();
     let (_, seen) = space.lookup(&guard, page(0)).unwrap();
     assert!(!space.first_write(&guard, page(0), seen), "both parts are this object");
@@ -234,6 +230,29 @@ fn a_hole_that_is_taken_over_leaves_parts_that_are_written_apart() {
     let calls = space.get_mut();
     let faulted = |n| calls.area_at(page(n)).unwrap().vma.is_faulted();
     assert_eq!([faulted(0), faulted(2)], [true, false]);
+}
+
+#[test]
+fn a_hole_that_is_taken_over_leaves_parts_that_are_written_apart() {
+    let mut space = space();
+    space.get_mut().mmap(anonymous(page(0), 3, 3)).unwrap();
+    space.get_mut().settle(page(1), page(2), None).unwrap();
+    are_written_apart(space);
+}
+
+/// A page that moves joins the VMA from which it comes, and leaves a hole there.
+#[test]
+fn a_move_within_a_vma_leaves_parts_that_are_written_apart() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 3, 3)).unwrap();
+    // The joined VMA is a new object: only the neighbour is new to soft-dirty.
+    calls.clear_soft_dirty().unwrap();
+    calls.mmap(anonymous(page(4), 1, 3)).unwrap();
+    calls.mremap(fixed_move(1, 1, 3, false)).unwrap();
+    assert_eq!(ranges(&calls), [(0, 1), (2, 3)]);
+    drop(calls);
+    are_written_apart(space);
 }
 
 #[test]

@@ -365,8 +365,8 @@ impl<G: Concurrent> Zone<G> {
     }
 }
 
-/// Removes areas from the tree with one writer, which is opened for the first of them. So the nodes
-/// that leave the tree are retired together.
+/// Removes areas from the tree with one writer, which is opened for the first of them. So nodes
+/// and areas that leave the tree are retired together.
 struct Removal<'z, G: Concurrent> {
     tree: &'z Tree<G>,
     token: Option<&'z mut WriteToken>,

@@ -2,8 +2,8 @@
 //!
 //! 1. *Look* ([`FirstLook`]): the VMA, the count of changes before it, and the entry, without a
 //!    lock.
-//! 2. *Prepare*: the frame and tables of the entry. If one cannot be had with a guard held, the
-//!    attempt ends with a step that names it, and the next attempt finds it.
+//! 2. *Prepare*: the frame of the entry. If the entry needs something that cannot be had with a
+//!    guard held, the attempt ends with a step that names it, and the next attempt finds it.
 //! 3. *Commit*: with the lock of the table held, the second look
 //!    ([`is_current`](AddressSpace::is_current)), then the change of the entry. If something is not
 //!    as it was looked at, nothing changes, and the next attempt begins anew.

@@ -1,4 +1,4 @@
-//! The part of an object that a VMA has: an open file description, as `vma` needs it.
+//! An open file description of an object, which a VMA holds.
 
 use alloc::sync::Arc;
 use core::fmt;

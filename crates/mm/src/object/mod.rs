@@ -16,7 +16,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backing` | the part of an object that a VMA holds |
+//! | `backing` | the open file description of an object, which a VMA holds |
 //! | `shmem`, `seals`, `read_write` | memfd and shared memory: sizes and holes, seals, reads and writes |
 //! | `file`, `cache` | files, read-ahead and write-back; code shared with `shmem` |
 //! | `page_index`, `radix` | the pages in memory, read and filled without a lock |
