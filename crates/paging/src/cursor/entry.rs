@@ -14,8 +14,8 @@
 //! loaded with Acquire. Both look after they have walked. So `decide` always sees the records of a
 //! sweep that ended before the entry's table was linked.
 
-use super::{Changed, Error, LockedEntry, LockedTable, PageEntry, Result};
-use crate::format::{Attrs, Decoded, Format, Geometry, alone, is_grouped};
+use super::{Changed, EntryChange, Error, LockedEntry, LockedTable, PageEntry, Result};
+use crate::format::{Decoded, Format, Geometry, alone, is_grouped};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::sync::fence;
@@ -24,25 +24,6 @@ use crate::walk::{Found, Mapping, Walk};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, VirtAddr, VirtRange};
-
-/// The change of an entry; returned by the closure of [`PageTables::with_entry`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum EntryChange {
-    /// The entry stays as it is.
-    Keep,
-    /// An absent entry maps this frame with these attributes. A present entry gets the attributes:
-    /// its frame must be this one, and its accessed and dirty bits stay, next to those of the
-    /// attributes.
-    Set(Frame, Attrs),
-    /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
-    /// old frame until the flush is done, so the new one has the same contents and no right to
-    /// write until then. An absent entry stays. Where a swap entry is replaced, no flush follows:
-    /// the one for the page that was there before is done.
-    Replace(Frame, Attrs),
-    /// The entry becomes absent.
-    Clear,
-}
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains

@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `range`, `table`, `page` | the cursor; a locked table, an entry of it |
 //! | `map`, `unmap`, `protect`, `sweep`, `map_over`, `leaf`, `supervisor` | the calls on ranges; small kernel maps; pages for the kernel alone |
+//! | `change` | the changes that callers ask for |
 //! | `entry`, `neighbours` | one entry by a decision under its table's lock; the group around it |
 //! | `share` | tables that spaces share after a fork |
 //! | `split`, `collapse`, `relocate`, `spare`, `prune` | large pages, moves; tables that are new, or empty |
@@ -60,6 +61,7 @@
 //!   that were deferred through `G`. The caller holds no lock that one of these takes (`reclaim`).
 
 mod breaks;
+mod change;
 mod collapse;
 mod entry;
 mod failed;
@@ -86,14 +88,13 @@ mod table;
 mod tests;
 mod unmap;
 
-pub use entry::EntryChange;
+pub use change::{EntryChange, SweepChange};
 pub use failed::Failed;
 pub use leaf::Leaf;
 pub use log::Logging;
 pub use map::Supply;
 pub use relocate::Relocation;
 pub use split::Reserve;
-pub use sweep::SweepChange;
 
 use frame_check::CheckedBlock;
 use group::{OpenGroup, TableUsers};

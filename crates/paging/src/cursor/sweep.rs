@@ -3,38 +3,14 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::Error;
 use super::range::{Cursor, Locking};
-use crate::format::{Attrs, Format};
+use super::{Error, SweepChange};
+use crate::format::Format;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-
-/// The change of a page; returned by the closure of [`PageTables::sweep`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum SweepChange {
-    /// The page stays as it is.
-    Keep,
-    /// The page is unmapped.
-    Clear,
-    /// The page gets these attributes. It keeps its frame, and its accessed and dirty bits, next to
-    /// those of the attributes.
-    Set(Attrs),
-    /// The page loses its accessed bit. No flush is pending: a CPU that has cached the translation
-    /// does not set the bit again until it loads the entry anew.
-    Age,
-    /// The page loses its dirty bit, if the sweep has reported it. A bit that hardware sets later
-    /// stays.
-    Clean,
-    /// The page's entry maps this frame with these attributes instead, as with
-    /// [`EntryChange::Replace`](super::EntryChange::Replace).
-    Replace(Frame, Attrs),
-    /// The page stays, and the sweep ends before it.
-    Stop,
-}
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Goes through the pages of a range in ascending order, with the lock of each lowest table of
