@@ -60,9 +60,9 @@ pub trait Host<F: MappedFile, R: Reclaim> {
     /// pages of one space refuses the others: safe code may give its host to a copy
     /// ([`Writer::duplicate`]). Memory for `growth` more bytes must be promised
     /// (`VmFlags::ACCOUNT`); when the call has ended, the host gives back the promised bytes that
-    /// the call did not need ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]), `vma`
-    /// has its contents, if they are not those of its neighbour: nothing waits in the range when
-    /// this returns. By default it does nothing.
+    /// the call did not need ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`EnteredRange`]),
+    /// `vma` has its contents, if they are not those of its neighbour: nothing waits in the range
+    /// when this returns. By default it does nothing.
     ///
     /// # Errors
     /// [`Error::Overcommit`], [`Error::OutOfMemory`], those of a file that refuses a map,

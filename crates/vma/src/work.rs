@@ -11,8 +11,8 @@ pub enum Work {
     Nothing,
     /// The range maps nothing any more: its pages go. When the step has ended, no CPU has a
     /// translation of them. If it `may_wait`, the range had private anonymous memory only, and was
-    /// unmapped by munmap(2): then CPUs may have translations while [`Host::waiting`](crate::Host::waiting)
-    /// names it.
+    /// unmapped by munmap(2): then CPUs may have translations while
+    /// [`Host::waiting`](crate::Host::waiting) names it.
     Unmap {
         /// The range.
         range: Range<usize>,

@@ -3,11 +3,12 @@
 //! | module | contents |
 //! |---|---|
 //! | `calls`, `madvise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
-//! | `locked_call`, `page_host` | a call with the mmap lock, and its cleanup; the one door to pages |
-//! | `sweep`, `gather`, `release` | a change of a range of pages; the frames it takes, until the flush |
+//! | `locked_call`, `page_host` | a call with the mmap lock, and its cleanup; the door to pages |
+//! | `sweep`, `gather`, `release` | a change of a range of pages; its frames, until the flush |
 //! | `move_pages`, `collapse`, `guard_pages` | moves without a copy; MADV_COLLAPSE; guard pages |
 //! | `teardown` | the end of a space |
-//! | `unmap_policy`, `deferred_unmap`, `wait_lists`, `range_list` | munmap without IPIs: the choice, why it is right, the lists |
+//! | `unmap_policy`, `deferred_unmap` | munmap without IPIs: the choice, why it is right |
+//! | `wait_lists`, `range_list` | its lists |
 //!
 //! # The way of a call
 //!

@@ -91,6 +91,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // Acquire: pairs with the Release of the store that made the page clean, which comes after
         // that of the flag.
         fence(Ordering::Acquire);
+        // Acquire: pairs with the Release of the call's end, so later looks find all pages clean.
         self.core.clearing.load(Ordering::Acquire)
     }
 

@@ -30,10 +30,6 @@ fn meet<T: Sync>(
     });
 }
 
-fn fault(space: &Space, at: usize) -> Result<FaultOutcome, FaultError> {
-    space.handle_fault(VirtAddr::new(at as u64), Access::Read)
-}
-
 fn watch(space: &Space, pages: usize, modes: UserFaultModes) {
     space.userfault_register(AT, pages * PAGE, modes, Uffd::new(1)).unwrap();
 }
@@ -147,7 +143,7 @@ fn a_poisoning_and_a_truncation() {
         ],
         |space, memory| {
             memory.set_size(2 * PAGE as u64).unwrap();
-            let found = fault(space, AT + PAGE);
+            let found = space.handle_fault(VirtAddr::new((AT + PAGE) as u64), Access::Read);
             assert!(!matches!(found, Err(FaultError::Poisoned(_))), "{found:?}");
         },
     );

@@ -3,7 +3,8 @@
 use crate::format::Attrs;
 use machine::Frame;
 
-/// The change of an entry; returned by the closure of [`PageTables::with_entry`](crate::PageTables::with_entry).
+/// The change of an entry; returned by the closure of
+/// [`PageTables::with_entry`](crate::PageTables::with_entry).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EntryChange {
@@ -22,7 +23,8 @@ pub enum EntryChange {
     Clear,
 }
 
-/// The change of a page; returned by the closure of [`PageTables::sweep`](crate::PageTables::sweep).
+/// The change of a page; returned by the closure of
+/// [`PageTables::sweep`](crate::PageTables::sweep).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SweepChange {

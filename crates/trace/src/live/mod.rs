@@ -18,7 +18,7 @@
 //! | `neighbours`, `image`, `inspect` | reading an address space: around a change, whole, between calls |
 //! | `pause` | the other threads during a call, and when an order is unknowable |
 //! | `tasks`, `files`, `descriptors` | threads and spaces; mapped files; descriptors |
-//! | `watchers`, `userfault` | userfaultfds with registered ranges; their requests, and their close |
+//! | `watchers`, `userfault` | userfaultfds with registered ranges; their requests and close |
 //! | `stacks` | call stacks: unwinding, `names` of functions, `python` frames, `perf_map` of JITs |
 //! | `peak`, `usage` | the search for the peak; the use of memory by a process |
 //! | `sys` | the system calls of the tracer |
