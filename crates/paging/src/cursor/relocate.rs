@@ -1,4 +1,4 @@
-//! MovingPage the pages of a range to other addresses of the same space (mremap).
+//! Moves the pages of a range to other addresses of the same space (mremap).
 //!
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
 //! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
