@@ -13,6 +13,7 @@
 
 mod breaks;
 mod faults;
+mod first_space;
 mod groups;
 mod links;
 mod pins;

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use machine::*;
 use paging::*;
-use sim::{Config, Grace, Violation};
+use sim::{Config, Grace, Program, Violation, stopped};
 use std::sync::Arc;
 
 const TOP: u64 = 0xffff_8000_0000_0000;
@@ -25,27 +25,42 @@ fn a_program_beside_the_kernel() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A reservation also reaches a top-level table that was constructed before it, and the table goes
-/// back to the list in its new constructed state.
+/// A reservation between any two steps of the making of the first space reaches it or is refused,
+/// also if its top-level table was constructed before. The table goes back to the list in its new
+/// constructed state.
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_top_level_table_that_grew_is_as_constructed() {
-    let (sim, shared) = machine_of::<X86_64L4>(Config::default());
-    sim.on_cpu(0, || {
-        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
-        kernel.reserve(pages(TOP, 1)).unwrap();
-        // A table that was constructed when the kernel had one entry, and waits on the list.
-        // SAFETY: the kernel's tables stay.
-        let early = unsafe { shared.quick().alloc(QUICK_ROOT) }.unwrap();
-        // SAFETY: it came from this list, is unchanged, and has no user.
-        unsafe { shared.quick().free(QUICK_ROOT, early) }.unwrap();
-        kernel.reserve(pages(TOP + (1 << 39), 1)).unwrap();
-        let program = Space::user(&shared, Asid(1), Some(kernel.clone())).unwrap();
-        assert_eq!(program.root(), early);
-        drop(program);
-        let program = Space::user(&shared, Asid(1), Some(kernel)).unwrap();
-        assert_eq!(program.root(), early);
+    const STEPS: u64 = 700;
+    let more = virt(TOP + (1 << 39));
+    right(STEPS, |steps| {
+        let (sim, shared) = machine_of::<X86_64L4>(Config { cpus: 2, ..Config::default() });
+        let kernel = sim.on_cpu(0, || Arc::new(Space::<Grace>::kernel(&shared).unwrap()));
+        let kernel = Leaked::new(kernel);
+        let user = |kernel: &Arc<Space>| Space::user(&shared, Asid(1), Some(kernel.clone()));
+        let (mut program, mut grown) = (None, None);
+        let make: Program = Box::new(|| program = Some(Leaked::new(user(&kernel).unwrap())));
+        let grow = Box::new(|| grown = Some(kernel.reserve(pages(more.get(), 1))));
+        let stops = stopped(&sim, 0, steps, vec![make, grow])?.is_some();
+        assert!(!stops || steps < STEPS - 1, "there are more steps");
+        sim.on_cpu(0, || {
+            let has = |space: &Space| {
+                let guard = <Grace as grace::Reclaim>::pin();
+                // SAFETY: a table.
+                let entry = unsafe { sim.entry(space.root(), X86_64L4::index(more, 3)) };
+                drop(guard);
+                entry.unwrap().load() != 0
+            };
+            let program = Leaked::into_inner(program.unwrap());
+            assert_eq!(has(&program), grown.unwrap().is_ok());
+            let root = program.root();
+            drop(program);
+            let program = user(&kernel).unwrap();
+            assert_eq!((program.root(), has(&program)), (root, grown.unwrap().is_ok()));
+            drop((program, Leaked::into_inner(kernel)));
+        });
+        Ok(all_given_back(&sim, &shared)?)
     });
-    all_given_back(&sim, &shared).unwrap();
 }
 
 /// A page that is given to another list than it came from is reported, whatever its contents.

@@ -33,10 +33,11 @@
 //! Not modelled: memory reordering (a store is visible at once and in order; use loom for that),
 //! data caches, protection keys, and time.
 //!
-//! # Two drivers of the same machine
+//! # Three drivers of the same machine
 //! [`threads`] gives each CPU a host thread, for speed. [`seeded`] runs all CPUs on one host
-//! thread, and draws the next CPU from a seed at each step. [`explore`] tries many seeds; a seed
-//! that fails replays exactly.
+//! thread, and draws the next CPU from a seed at each step. [`stopped`] stops one CPU at a step,
+//! and lets the others run whole. [`explore`] tries many seeds, or steps; one that fails replays
+//! exactly.
 //!
 //! [`Bare`] is another machine: memory and threads without hardware or checks. It measures the cost
 //! of the code itself.
@@ -50,7 +51,7 @@
 //! A module uses those below it:
 //!
 //! ```text
-//!     drive: threads, seeded, explore    run the programs of the CPUs
+//!     drive: threads, seeded, stopped    run the programs of the CPUs
 //!       |
 //!     traits                             the traits of `machine`, for `Sim`
 //!       |
@@ -175,7 +176,7 @@ mod walk;
 
 pub use bare::{Bare, BareCpus, BareGrace};
 pub use config::{Checks, Config, ConfigError, Stale};
-pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};
+pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, stopped, threads};
 pub use events::{Event, EventKind};
 pub use format::{Arch, Want};
 pub use grace::{Exclusive, Grace, SimCpus};

@@ -1,4 +1,4 @@
-//! The two drivers run the same programs and report failures; a seed determines a run.
+//! The drivers run the same programs and report failures; a seed determines a run.
 
 mod common;
 
@@ -7,7 +7,7 @@ use machine::*;
 use sim::*;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 /// The program of a CPU: allocates, maps, uses, unmaps, flushes and frees, at its own addresses.
 fn work(sim: &Sim, space: &Space, rounds: u64) {
@@ -117,6 +117,47 @@ fn every_order_of_a_few_steps_comes_up() {
     .unwrap();
     // 6 over 3.
     assert_eq!(orders.into_inner().unwrap().len(), 20);
+}
+
+#[test]
+fn a_cpu_stops_once_and_the_others_run_whole() {
+    for steps in 0..5 {
+        let sim = machine(3);
+        let order = Mutex::new(String::new());
+        let program = || {
+            for _ in 0..3 {
+                sim.step(SharedAccess::Other);
+                order.lock().unwrap().push_str(&sim.current().index().to_string());
+            }
+        };
+        let programs = [&program; 3].map(|program| Box::new(program) as Program);
+        let run = stopped(&sim, 0, steps as u64, programs.into()).unwrap();
+        let order = order.into_inner().unwrap();
+        assert_eq!(run.map(|run| run.turns), (steps < 3).then_some(1), "{order}");
+        let before = steps.min(3);
+        let (first, others) = order.split_at(before);
+        let (others, rest) = others.split_at(6);
+        assert_eq!((first, rest), (&"000"[..before], &"000"[before..]), "{order}");
+        assert!(["111222", "222111"].contains(&others), "{order}");
+    }
+}
+
+/// A CPU that waits for the one that stands still lets it run.
+#[test]
+fn a_cpu_that_stops_runs_when_another_waits() {
+    let sim = machine(2);
+    let done = AtomicBool::new(false);
+    let first = || {
+        sim.step(SharedAccess::Other);
+        done.store(true, SeqCst);
+    };
+    let waits = || {
+        while !done.load(SeqCst) {
+            sim.relax();
+        }
+    };
+    let run = stopped(&sim, 0, 0, vec![Box::new(first), Box::new(waits)]).unwrap();
+    assert_eq!(run.map(|run| run.turns), Some(2));
 }
 
 #[test]

@@ -54,7 +54,8 @@ pub trait Geometry: Format {
     /// The index of the entry for `at` in a table of this level.
     #[inline]
     fn index(at: VirtAddr, level: u8) -> usize {
-        (at.get() >> Self::shift(level)) as usize & ((1 << Self::INDEX_BITS) - 1)
+        // 1 << INDEX_BITS, but in models, where the upper half has entries, too.
+        (at.get() >> Self::shift(level)) as usize & (Self::ENTRIES - 1)
     }
 
     /// The base-2 logarithm of the bytes that an entry of this level decides about.

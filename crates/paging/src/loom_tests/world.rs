@@ -55,6 +55,20 @@ impl<F: Format> World<F> {
         Space { tables: Arc::new(tables), model: self.model.clone() }
     }
 
+    pub(super) fn kernel(&self) -> Arc<PageTables<Model, F, ModelGrace>> {
+        Arc::new(PageTables::kernel(&self.paging).unwrap())
+    }
+
+    /// A program that makes a space with this tag over the kernel's tables.
+    pub(super) fn maker(
+        &self,
+        tag: u16,
+        kernel: &Arc<PageTables<Model, F, ModelGrace>>,
+    ) -> impl FnOnce() -> PageTables<Model, F, ModelGrace> + use<F> {
+        let (paging, kernel) = (Arc::clone(&self.paging), Arc::clone(kernel));
+        move || PageTables::user(&paging, Asid(tag), Some(kernel)).unwrap()
+    }
+
     /// Ends a model whose spaces are gone. No frame has a reference left, and each table is on a
     /// quicklist, once.
     pub(super) fn end(self) {

@@ -43,7 +43,8 @@ impl<'p, M: Machine> TableLists<'p, M> {
     ///
     /// # Safety
     /// For [`QUICK_ROOT`](crate::QUICK_ROOT): the kernel's tables, if there are any, are not
-    /// dropped before it returns.
+    /// dropped before it returns. From now on they get no top-level entry, as after the first user
+    /// space: this page would lack it, also when it comes from the list again.
     #[inline(always)]
     pub unsafe fn alloc(self, list: u8) -> Result<Frame, FrameError> {
         self.0.alloc(list)

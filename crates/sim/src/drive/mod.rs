@@ -2,7 +2,8 @@
 //!
 //! [`threads()`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded()`] runs
 //! all CPUs on one host thread, and picks the next one from a seed at each step, so a failure can
-//! be replayed. [`explore()`] tries many seeds.
+//! be replayed. [`stopped()`] stops one CPU at a step, and lets the others run whole. [`explore()`]
+//! tries many seeds.
 
 mod again;
 mod explore;
@@ -13,7 +14,7 @@ mod threads;
 pub use explore::{Explored, explore};
 pub use failure::{Cause, Failure};
 pub use machine::Program;
-pub use seeded::{Run, seeded};
+pub use seeded::{Run, seeded, stopped};
 pub use threads::threads;
 
 pub(crate) use failure::Halt;

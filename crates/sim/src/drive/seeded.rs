@@ -1,10 +1,12 @@
-//! The deterministic driver: all CPUs on one host thread, in an order drawn from a seed.
+//! The deterministic drivers: all CPUs on one host thread, in an order drawn from a seed, or with
+//! one CPU stopped at a step.
 //!
-//! Each program is a coroutine. At each step the running one draws a number: mostly it continues,
-//! sometimes another takes over. The rate is drawn for each seed, since some errors need many
-//! switches and some need few. A CPU that waits always lets another run. The seed decides
-//! everything: the switches, the evictions from caches, speculative caching. So the same seed takes
-//! the same steps, and [`Run::fingerprint`] shows it.
+//! Each program is a coroutine. In [`seeded`], the running one draws a number at each step: mostly
+//! it continues, sometimes another takes over. The rate is drawn for each seed, since some errors
+//! need many switches and some need few. In [`stopped`], CPU 0 lets the others run once, at the
+//! step passed. In both, a CPU that waits always lets another run. The seed decides everything
+//! else: the evictions from caches, speculative caching. So the same seed takes the same steps, and
+//! [`Run::fingerprint`] shows it.
 
 use super::failure::{Cause, Ended, Failure, Halt, outcome};
 use crate::current_cpu::{self, Restore};
@@ -36,11 +38,18 @@ pub struct Run {
     pub fingerprint: u64,
 }
 
+/// The steps at which a CPU that does not wait lets another one run.
+enum Switches {
+    /// Those at which the drawn number is below this.
+    Drawn { below: u32 },
+    /// One step of CPU 0: when the number of those before it is 0.
+    Once { before: Cell<u64>, done: Cell<bool> },
+}
+
 /// The state of the scheduler.
 pub(crate) struct Turn {
     random: RefCell<Rand32>,
-    /// Another CPU takes over when the drawn number is below this.
-    leave_below: u32,
+    switches: Switches,
     running: RefCell<Vec<usize>>,
     next: Cell<usize>,
     yielders: RefCell<Vec<*const Resume>>,
@@ -60,8 +69,18 @@ impl Turn {
             resume_unwind(Box::new(Halt));
         }
         self.run.set(run);
-        let drawn = self.random.borrow_mut().rand_u32();
-        if (!must && drawn >= self.leave_below) || self.running.borrow().len() < 2 {
+        let switches = match &self.switches {
+            Switches::Drawn { below } => self.random.borrow_mut().rand_u32() < *below,
+            Switches::Once { .. } if cpu != 0 => false,
+            Switches::Once { before, done } => match before.get().checked_sub(1) {
+                Some(left) => {
+                    before.set(left);
+                    false
+                }
+                None => !done.replace(true),
+            },
+        };
+        if (!must && !switches) || self.running.borrow().len() < 2 {
             return;
         }
         let next = self.another(cpu);
@@ -82,6 +101,19 @@ impl Turn {
         let others = running.iter().filter(|other| **other != cpu);
         let pick = self.random.borrow_mut().rand_range(0..running.len() as u32 - 1);
         others.copied().nth(pick as usize).unwrap_or(cpu)
+    }
+
+    /// The CPU that runs when another has ended, and the first one.
+    fn next(&self) -> usize {
+        let running = self.running.borrow();
+        match &self.switches {
+            Switches::Drawn { .. } => {
+                running[self.random.borrow_mut().rand_range(0..running.len() as u32) as usize]
+            }
+            // CPU 0 begins, and stands still until the others have ended.
+            Switches::Once { done, .. } if !done.get() => running[0],
+            Switches::Once { .. } => running[running.len() - 1],
+        }
     }
 }
 
@@ -125,6 +157,60 @@ thread_local! {
 /// # Errors
 /// The first violation, a program's panic, or [`Cause::Stuck`] if the CPUs do not finish.
 pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, Failure> {
+    run(sim, seed, programs, |random| Switches::Drawn {
+        below: u32::MAX >> [1, 2, 3, 4, 6, 8][random.rand_range(0..6) as usize],
+    })
+    .map(|(run, _)| run)
+}
+
+/// Stops the first program, that of CPU 0, after so many of its steps. The others run to their ends
+/// one after the other, and then CPU 0 goes on. A CPU that waits lets another run, also CPU 0
+/// before its time. Returns `None` if the first program has no more steps than that: then it ran
+/// alone, and the others after it.
+///
+/// With each number of steps in turn it shows each place at which a call can be when others begin
+/// and end. A switch at random rarely lies between two steps that are next to each other.
+///
+/// ```
+/// use machine::{SharedAccess, Step};
+/// use sim::{Config, Program, Sim, stopped};
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+///
+/// // As in the example of `seeded`: an addition is lost if one comes between the other's steps.
+/// let count_with = |steps| {
+///     let sim = Sim::new(Config::default()).unwrap();
+///     let count = AtomicU32::new(0);
+///     let add = || {
+///         sim.step(SharedAccess::Other);
+///         let old = count.load(Relaxed);
+///         sim.step(SharedAccess::Other);
+///         count.store(old + 1, Relaxed);
+///     };
+///     let run = stopped(&sim, 1, steps, vec![Box::new(add) as Program, Box::new(add)]).unwrap();
+///     (run.is_some(), count.load(Relaxed))
+/// };
+/// assert_eq!([0, 1, 2].map(count_with), [(true, 2), (true, 1), (false, 2)]);
+/// ```
+///
+/// # Errors
+/// As [`seeded`].
+pub fn stopped(
+    sim: &Sim,
+    seed: u64,
+    steps: u64,
+    programs: Vec<Program<'_>>,
+) -> Result<Option<Run>, Failure> {
+    let once = |_: &mut Rand64| Switches::Once { before: Cell::new(steps), done: Cell::new(false) };
+    let (run, switches) = run(sim, seed, programs, once)?;
+    Ok(matches!(&switches, Switches::Once { done, .. } if done.get()).then_some(run))
+}
+
+fn run(
+    sim: &Sim,
+    seed: u64,
+    programs: Vec<Program<'_>>,
+    switches: impl FnOnce(&mut Rand64) -> Switches,
+) -> Result<(Run, Switches), Failure> {
     let fail = |cause| Failure { seed: Some(seed), cause };
     if programs.len() > sim.config().cpus {
         return Err(fail(Cause::TooManyPrograms));
@@ -134,7 +220,7 @@ pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, F
         locked(&known.state).random = Rand32::new(random.rand_u64() ^ cpu as u64);
     }
     let turn = Turn {
-        leave_below: u32::MAX >> [1, 2, 3, 4, 6, 8][random.rand_range(0..6) as usize],
+        switches: switches(&mut random),
         random: RefCell::new(Rand32::new(random.rand_u64())),
         running: RefCell::new((0..programs.len()).collect()),
         next: Cell::new(0),
@@ -149,7 +235,7 @@ pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, F
     if turn.stuck.get() {
         return Err(fail(Cause::Stuck(turn.limit)));
     }
-    Ok(turn.run.get())
+    Ok((turn.run.get(), turn.switches))
 }
 
 fn drive(
@@ -185,7 +271,7 @@ fn drive(
         .collect();
     let _restore = Restore(current_cpu::get());
     if !coroutines.is_empty() {
-        turn.next.set(turn.random.borrow_mut().rand_range(0..coroutines.len() as u32) as usize);
+        turn.next.set(turn.next());
     }
     while !turn.running.borrow().is_empty() {
         let cpu = turn.next.get();
@@ -198,9 +284,8 @@ fn drive(
         sim.detach(cpu);
         ends.push((cpu, end));
         turn.running.borrow_mut().retain(|running| *running != cpu);
-        let left = turn.running.borrow();
-        if !left.is_empty() {
-            turn.next.set(left[turn.random.borrow_mut().rand_range(0..left.len() as u32) as usize]);
+        if !turn.running.borrow().is_empty() {
+            turn.next.set(turn.next());
         }
     }
     STACKS
