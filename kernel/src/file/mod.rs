@@ -261,7 +261,7 @@ impl Drop for Files {
     }
 }
 
-/// What execve(2) needs of a program file.
+/// A program file, for execve(2).
 pub(crate) struct Executable {
     pub(crate) memory: Shared<Shmem<Kernel>>,
     /// From the root; empty for a file without a name, which `/proc` leads to.

@@ -156,7 +156,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What renameat2(2) does with an entry that has the new name.
+/// The treatment of an entry that already has the new name (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
     Replace,

@@ -54,7 +54,7 @@ pub(crate) struct Event {
     pub(crate) told: Arc<Told>,
 }
 
-/// What a read of a monitor finds.
+/// The next message of a monitor: a fault or an event.
 pub(crate) enum Message {
     /// A thread that waits for a page.
     Fault(Words, Arc<dyn Sleeper>),
@@ -103,7 +103,7 @@ impl Events {
         if let Some(space) = child {
             children.iter().for_each(|monitor| monitor.set_space(space));
         }
-        // Without events, what is left of a fork that failed is dropped.
+        // Without events, the monitors that a failed fork has made are dropped.
         (!events.is_empty()).then(|| Events { rest: events.into_iter(), children, current: None })
     }
 
