@@ -40,7 +40,7 @@ pub(crate) fn interrupted(thread: &Arc<Thread>, own: &mut Own) {
     thread.call_attention();
 }
 
-/// Acts on what the thread was called to: delivers all signals that it does not block. Returns
+/// Answers a call for the thread's attention: delivers all signals that it does not block. Returns
 /// false if it is to end.
 pub(crate) fn attend(thread: &Arc<Thread>, own: &mut Own) -> bool {
     thread.take_attention();

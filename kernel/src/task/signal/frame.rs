@@ -79,8 +79,8 @@ struct Frame {
 
 const _: () = assert!(size_of::<Context>() == 304 && size_of::<Frame>() == 440);
 
-/// Writes the frame of a handler, and sets the registers to run it. `mask`: what the thread blocks
-/// after the handler.
+/// Writes the frame of a handler, and sets the registers to run it. `mask`: the signals that the
+/// thread blocks after the handler.
 ///
 /// # Errors
 /// EFAULT: the stack cannot be written, or the alternate stack is too small, or the action names no
