@@ -169,7 +169,7 @@ impl Pieces {
         }
     }
 
-    /// Adds the contents of a file; `read` fills a buffer with what is at a place.
+    /// Adds the contents of a file; `read` fills a buffer with the bytes from a place on.
     fn contents(&mut self, size: u32, read: impl Fn(u64, &mut [u8]) -> usize) {
         self.flush();
         self.sent += u64::from(size);

@@ -1,4 +1,5 @@
-//! What depends on the architecture. Each architecture has these modules, with the same functions:
+//! The code for x86-64 and for AArch64. Both architectures have these modules, with the same
+//! functions:
 //!
 //! | module | contents |
 //! |---|---|
