@@ -35,7 +35,8 @@ static int extent_lookup(struct samara_tree *file, uint64_t block, uint64_t *dis
     return result;
 }
 
-/* Records that file blocks lie here now; what they had before is forgotten. Joins neighbours. */
+/* Records the place of file blocks instead of their old one. Joins the extent before them if the
+* disk blocks follow each other. */
 static int extent_write(struct samara_tree *file, uint64_t block, uint64_t count, uint64_t disk)
 {
     void *entry = to_entry(block, disk);
