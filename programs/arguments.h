@@ -2,8 +2,9 @@
 #include "test.h"
 #include <setjmp.h>
 
-/* What an argument is: pointer, length, number, bits, path, address of a page, timeout, process or
- * thread, signal, offset; family, address and message of a socket, and 0. */
+/* The kind of an argument: pointer, length, descriptor, number, bits, path, address of a page,
+ * timeout, process or thread, signal, offset, flags of clone, size of a set of signals; family,
+ * address and message of a socket, and 0. */
 enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET, U, U2, M, Z };
 struct call {
 	short number;
