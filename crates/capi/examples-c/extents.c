@@ -36,7 +36,7 @@ static int extent_lookup(struct samara_tree *file, uint64_t block, uint64_t *dis
 }
 
 /* Records the place of file blocks instead of their old one. Joins the extent before them if the
-* disk blocks follow each other. */
+ * disk blocks follow each other. */
 static int extent_write(struct samara_tree *file, uint64_t block, uint64_t count, uint64_t disk)
 {
     void *entry = to_entry(block, disk);
