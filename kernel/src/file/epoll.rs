@@ -2,8 +2,8 @@
 //!
 //! An item watches an open description by its [`Changed`]. A change puts the item at the end of the
 //! list, once, and wakes the threads that wait. A wait takes items from the front, and asks each
-//! file what it is [ready](Pollable::ready) for. A level-triggered item that is ready goes back to
-//! the end. So the cost of a wait is that of the items in the list, not of all.
+//! file for the events for which it is [ready](Pollable::ready). A level-triggered item that is
+//! ready goes back to the end. So the cost of a wait is that of the items in the list, not of all.
 //!
 //! # Why no wake-up is lost
 //! A file changes its state before it tells of it. A wait takes an item out of the list before it
@@ -22,7 +22,7 @@
 //!
 //! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
 //!
-//! # What keeps what
+//! # References
 //! An item has a weak reference to its description, which removes the item when it ends
 //! (`Open::unwatch`); the file has the epoll, until the item is removed. An epoll that ends
 //! removes its items from the files ([`Epoll::close`]). Items are added by calls that hold both

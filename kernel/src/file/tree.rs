@@ -1,8 +1,8 @@
 //! Changes of folders.
 //!
-//! One lock serializes them. So a change may look at several folders, one after another, and what
-//! it has seen stays so. Walks do not take it: a rename adds the new name before it removes the old
-//! one, so a walk finds the inode by one of them.
+//! One lock serializes them. So a change may look at several folders, one after another, and they
+//! stay as it has seen them. Walks do not take it: a rename adds the new name before it removes the
+//! old one, so a walk finds the inode by one of them.
 
 use super::inode::{CHANGED, Folder, FolderEntry, Inode, InodeKind, WRITTEN};
 use crate::errno::Errno;

@@ -1,10 +1,10 @@
 //! Events of userfaultfd: a call that has changed registered memory waits until the monitor has
 //! read of it.
 //!
-//! `mm` tells this CPU of the events when the change is done (`monitor`). The call takes them
-//! ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), with what it
-//! has done: made again, it only waits on. As in Linux, one event is told after the other, and only
-//! the end of the thread, or of the monitor, ends the waiting otherwise.
+//! `mm` tells this CPU of the events when the change is done ([`userfaultfd::Found`]). The call
+//! takes them ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), with
+//! its result: made again, it only waits on. As in Linux, one event is told after the other, and
+//! only the end of the thread, or of the monitor, ends the waiting otherwise.
 //!
 //! A fork makes the monitor of the child's memory. The event keeps it until a process has read the
 //! event, and has got a descriptor for it. If none does, it is dropped, and the child's memory is

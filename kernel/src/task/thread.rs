@@ -1,6 +1,6 @@
 //! A thread.
 //!
-//! # Who may touch what
+//! # Access
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `open` | open, close, descriptors, pipes, memfd_create |
 //! | `control` | fcntl, flock, ioctl |
-//! | `transfer` | read, write, and what is like them |
+//! | `transfer` | the forms of read and write; vmsplice |
 //! | `copy` | sendfile, copy_file_range |
 //! | `iovec` | the parts of memory that these name |
 //! | `size` | lseek, truncate, fallocate |

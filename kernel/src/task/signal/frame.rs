@@ -7,8 +7,8 @@
 //!
 //! A frame that comes back is a program's: each value in it is chosen by an attacker. The segments
 //! and the system flags are forced before the program runs (`user::enter`), the next instruction's
-//! address is checked there, and the vector registers pass [`XState::fill`], which refuses
-//! what `xrstor` does not take. All types here are without padding, so no byte of the kernel gets
+//! address is checked there, and the vector registers pass [`XState::fill`], which refuses values
+//! for which `xrstor` faults. All types here are without padding, so no byte of the kernel gets
 //! out.
 
 use super::action::{ONSTACK, RESTORER};
