@@ -177,14 +177,14 @@ impl List {
     }
 }
 
-/// When pieces are due.
+/// The grace periods after which pieces are due.
 #[derive(Clone, Copy)]
 pub(crate) enum Periods {
     /// At once: nothing reads concurrently with the writer.
     None,
     /// After the read sections of the library.
     Sections,
-    /// When the program's `call_rcu` says so.
+    /// After those of the program, by its `call_rcu`.
     Program(&'static Rcu),
 }
 
