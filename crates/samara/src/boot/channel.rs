@@ -33,7 +33,7 @@ const HEAD: usize = 4;
 /// The most bytes of standard input that are sent as one frame.
 const PIECE: usize = 32 << 10;
 
-/// Where the output of a program goes.
+/// The target of a program's output.
 pub(super) type Output = Box<dyn Write + Send>;
 
 /// Both ends of the socket.

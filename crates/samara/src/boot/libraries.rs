@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const CACHE: &str = "/etc/ld.so.cache";
-/// Where glibc looks at last, on distributions for several machines and on others.
+/// The folders in which glibc looks last, on distributions for several machines and on others.
 const USUAL: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
