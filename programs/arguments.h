@@ -1,11 +1,12 @@
-/* The calls of `fuzz`, and random arguments for them. */
+/* The calls of `fuzz`, and random arguments for them. programs/build writes others.h: the calls of
+ * the kernel that are not here. */
 #include "test.h"
 #include <setjmp.h>
 
 /* The kind of an argument: pointer, length, descriptor, number, bits, path, address of a page,
  * timeout, process or thread, signal, offset, flags of clone, size of a set of signals; family,
- * address and message of a socket, and 0. */
-enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET, U, U2, M, Z };
+ * address and message of a socket, 0, and a descriptor or a number. */
+enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET, U, U2, M, Z, D };
 struct call {
 	short number;
 	unsigned char kinds[6];
@@ -72,7 +73,8 @@ static const struct call calls[] = {
 	C(timer_create, N, P, P), C(timer_create, N, N, P), C(timer_settime, N, N, P, P),
 	C(timer_gettime, N, P), C(timer_getoverrun, N), C(timer_delete, N),
 	C(getxattr, S, P, P, L), C(setxattr, S, P, P, L, N), C(fgetxattr, FD, P, P, L),
-	C(listxattr, S, P, L), C(fremovexattr, FD, P),
+	C(listxattr, S, P, L), C(fremovexattr, FD, P), C(mseal, A, L, B),
+#include "others.h"
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -197,6 +199,10 @@ static unsigned long argument(uint64_t *state, int kind)
 		if (pick(state, 3))
 			return pick(state, 3 * PAGE);
 		return bounded(state, number(state) * (pick(state, 2) ? PAGE : 1));
+	case D:
+		if (pick(state, 2))
+			return number(state);
+		/* fall through */
 	case FD:
 		return pick(state, 10) ? pick(state, 14) : pick(state, 2) ? -100UL : number(state);
 	case B:

@@ -23,6 +23,11 @@
 
 #define PAGE 4096UL
 
+/* Not in the headers of Debian 12. */
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
+
 /* A difference: written by one call to standard output, also from a child or a handler. */
 static void differs(const char *file, int line, const char *format, ...)
 {

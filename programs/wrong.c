@@ -12,11 +12,6 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
-/* Not in the headers of Debian 12. */
-#ifndef SYS_mseal
-#define SYS_mseal 462
-#endif
-
 /* Kinds of arguments. */
 enum kind {
 	NONE,

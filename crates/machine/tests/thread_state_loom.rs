@@ -8,7 +8,7 @@
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod state;
 
-/// The module that `state.rs` uses.
+/// The module that `task/state.rs` uses.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 }

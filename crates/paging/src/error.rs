@@ -17,6 +17,8 @@ pub enum Error {
     Kernel(VirtAddr),
     /// A page is already mapped in the range to be mapped: the first such page.
     Occupied(VirtAddr),
+    /// The range of a move and its target overlap: the first such address.
+    Overlap(VirtAddr),
     /// A table for smaller pages is in the way of a large page. It maps no page any more:
     /// [`prune`](crate::PageTables::prune) removes it.
     EmptyTable(VirtAddr),
@@ -78,6 +80,9 @@ impl fmt::Display for Error {
                 write!(f, "{at} is in the kernel's half: use the kernel's page tables")
             }
             Error::Occupied(at) => write!(f, "a page is already mapped at {at}: unmap it first"),
+            Error::Overlap(at) => {
+                write!(f, "the range to move and its target overlap at {at}: choose another target")
+            }
             Error::EmptyTable(at) => {
                 write!(f, "an empty table for smaller pages is in the way at {at}: prune the range")
             }

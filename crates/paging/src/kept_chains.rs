@@ -5,7 +5,7 @@
 //! The CPU that adds the first chain takes the reference. The CPU that takes the last chain away
 //! drops it. The count may rise again between the two steps. Then there are two references for a
 //! moment, never none, since the CPU that adds a chain has a reference of its own. (Model:
-//! `kept/loom_tests.rs`.)
+//! `loom_tests.rs`.)
 
 #[cfg(all(test, loom))]
 mod loom_tests;

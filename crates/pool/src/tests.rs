@@ -1,5 +1,5 @@
 //! Tests of depots and caches that no other test uses. Threads, and the promises of the whole pool,
-//! are tested in `tests/pool.rs`.
+//! are tested in `tests`.
 
 use super::cache::{BATCH, Cache, KEEP};
 use super::chunk::Chunks;

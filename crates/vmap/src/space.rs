@@ -55,7 +55,7 @@ pub(crate) struct Local {
     pub(crate) shortage: u64,
 }
 
-/// AreaState that all CPUs share and rarely write, on its own cache lines.
+/// State that all CPUs share and rarely write, on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Shared {

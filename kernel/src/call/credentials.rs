@@ -1,4 +1,4 @@
-//! Calls on the users and groups of a process. `task/identity.rs` has the rules.
+//! Calls on the users and groups of a process. `task/credentials.rs` has the rules.
 
 use super::{Call, Outcome, fail};
 use crate::lock::lock;

@@ -155,7 +155,7 @@ fn timed_batch(operations: usize, run: impl FnOnce() -> usize) -> Sample {
 }
 
 /// A function of its own, so that a simulator can count it alone, by its name. The other function's
-/// name tells it that the batch is complete (`counts.rs`).
+/// name tells it that the batch is complete (`callgrind.rs`).
 #[inline(never)]
 fn measured_work(run: impl FnOnce() -> usize) -> usize {
     black_box(run())

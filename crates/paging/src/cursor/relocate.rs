@@ -1,4 +1,4 @@
-//! MovingPage the pages of a range to other addresses of the same space (mremap).
+//! Moves the pages of a range to other addresses of the same space (mremap).
 //!
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
 //! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
@@ -43,13 +43,14 @@ struct MovingPage {
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Prepares a move of the pages of `from` to the range of the same length at `to`: makes the
     /// tables of both this space's own, and takes those that the target will need. Until the move,
-    /// or until the returned value is dropped, no page is added to either range; they do not
-    /// overlap. Deferred frees may run: see [Context](Self#context).
+    /// or until the returned value is dropped, no page is added to either range. Deferred frees may
+    /// run: see [Context](Self#context).
     ///
     /// Cost: two loads for each page of `from`, a walk and a lock for each table, and the tables.
     ///
     /// # Errors
-    /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
+    /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps;
+    ///   [`Error::Overlap`].
     /// - [`Error::Cut`]: a large page is in `from` that cannot move whole: `from` has a part of it,
     ///   the two ranges do not lie alike within large pages, or it has 1 GiB. Split it first.
     /// - [`Error::Occupied`]: a page is in the target.
@@ -64,6 +65,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         to: VirtAddr,
     ) -> Result<Relocation<'_, M, F, G>, Error> {
         let to = VirtRange::new(to, from.len()).ok_or(Error::Empty)?;
+        if let Some(both) = from.intersection(&to) {
+            return Err(Error::Overlap(both.start()));
+        }
         self.unshare(from)?;
         self.unshare(to)?;
         let mut settled = self.no_flush();
@@ -142,8 +146,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// [`Error::NotTheTables`]: `pending` or `relocation` is of other tables; nothing has changed.
-    /// [`Error::Malformed`]; [`Error::Occupied`]: a page is in the way. The pages before it have
-    /// moved.
+    /// [`Error::Malformed`]; [`Error::Occupied`]: a page is in the way, against the safety
+    /// conditions. The pages before it have moved; it and up to 63 behind it are in no table.
     ///
     /// # Safety
     /// - *Addresses*: both ranges are the caller's to change. No page was added to either of them

@@ -35,7 +35,7 @@ fn words(world: &World, frame: Frame) -> impl Iterator<Item = u64> {
     (0..WORDS).map(move |number| word(world, frame, number).load(Relaxed))
 }
 
-/// AreaState that all programs share.
+/// State that all programs share.
 #[derive(Default)]
 struct Shared {
     /// The address at which CPU 0 maps marked frames.

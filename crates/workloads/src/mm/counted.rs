@@ -59,7 +59,7 @@ impl Vma {
         Fault { page, of: self.of, index: self.index + (at - self.start) / PAGE }
     }
 
-    /// LoopCounts a fault, unless a writer uses the VMA in this turn, or it is not in the tree.
+    /// Counts a fault, unless a writer uses the VMA in this turn, or it is not in the tree.
     fn enter(&self, turn: u64) -> bool {
         // Relaxed: only to fail early.
         if self.turn.load(Ordering::Relaxed) == turn {

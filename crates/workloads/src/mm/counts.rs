@@ -20,7 +20,7 @@ pub(super) struct LoopCounts {
     pub(super) cost: [OpCost; 3],
 }
 
-/// LoopCounts one run of a loop; `None` if the lab cannot count.
+/// The counts of one run of a loop; `None` if the lab cannot count.
 pub(super) fn count<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
     lab: &Lab<'_, M, G, R>,
     context: &Arc<SpaceContext<M>>,
