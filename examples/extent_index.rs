@@ -22,7 +22,7 @@ impl Extents {
         self.0.erase_range(blocks..)
     }
 
-    /// Where a block lies on the disk, and how many follow it there.
+    /// The place of a block on the disk, and the number of blocks of its extent from there on.
     fn find(&self, file: u64) -> Option<(i64, u64)> {
         let (range, offset) = self.0.lookup(file)?;
         Some((file as i64 + offset, range.end() - file + 1))

@@ -1,5 +1,5 @@
-//! The decisions of a host about memory: how much it promises, what it does when a group of
-//! programs has reached its limit, and which memory of a device programs may map.
+//! The decisions of a host about memory: the amount that it promises, the reaction when a group of
+//! programs has reached its limit, and the memory of a device that programs may map.
 //!
 //! ```sh
 //! cargo run -p samara-examples --bin host_limits

@@ -14,7 +14,7 @@ const BLOCK: usize = 1 << 12;
 
 fn main() -> Result<(), Refused<Arc<String>>> {
     let routes = MapleTree::<Arc<String>, Epoch>::new();
-    // One route for everything, then exceptions: each store splits what it overlaps.
+    // One route for everything, then exceptions: each store splits the routes that it overlaps.
     routes.store_range(0..=ADDRESSES - 1, Arc::new("default".into()))?;
     for block in 0..64 {
         let start = block * 64 * BLOCK;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Refused<Arc<String>>> {
             scope.spawn(move || {
                 let (mut address, mut count) = (reader, 0);
                 while !done.load(Ordering::Relaxed) {
-                    // The guard keeps what this thread looks at; it takes no lock.
+                    // The guard keeps the entries that this thread looks at; it takes no lock.
                     let guard = routes.pin();
                     for _ in 0..64 {
                         address = (address * 69_069 + 1) % ADDRESSES;

@@ -3,9 +3,9 @@
 #include "test.h"
 #include <setjmp.h>
 
-/* What an argument is: pointer, length, number, bits, path, address of a page, timeout, process or
- * thread, signal, offset; family, address and message of a socket, 0, and a descriptor or a
- * number. */
+/* The kind of an argument: pointer, length, descriptor, number, bits, path, address of a page,
+ * timeout, process or thread, signal, offset, flags of clone, size of a set of signals; family,
+ * address and message of a socket, 0, and a descriptor or a number. */
 enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET, U, U2, M, Z, D };
 struct call {
 	short number;

@@ -87,7 +87,7 @@ static void calls(unsigned long at)
 	}
 }
 
-/* What ends a process: each returns only if the attempt has been let through. */
+/* Attempts that end the process: each returns only if it has been let through. */
 enum fatal { LOAD, STORE, JUMP, CALL, RETURN_RIP, RETURN_STACK, RETURN_FPU, SIGNAL_STACK, STACK,
 	     FS_BASE, GS_BASE, CLONE_STACK, FATALS };
 static unsigned long target;

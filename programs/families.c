@@ -1,4 +1,4 @@
-/* Checks what happens at the same moment in a family of processes: a group is killed while its
+/* Checks events at the same moment in a family of processes: a group is killed while its
  * members fork, a parent ends while its children make siblings, and signals that tell of an end
  * reach a parent that did not ask for them. `families PERCENT`. */
 #include "test.h"

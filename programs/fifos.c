@@ -1,5 +1,4 @@
-/* Checks pipes that have a name: what their openings wait for, what goes through them, and their
- * ends. */
+/* Checks pipes that have a name: openings that wait, transfers, and ends. */
 #include "test.h"
 #include <poll.h>
 #include <pthread.h>
@@ -64,7 +63,7 @@ static void openings(void)
 	signal(SIGPIPE, SIG_IGN);
 	ERR(write(writer, "x", 1), EPIPE);
 	close(writer);
-	/* What was left is gone with the last end. */
+	/* Bytes that were left are gone with the last end. */
 	reader = OK(open(path, O_RDONLY | O_NONBLOCK));
 	EQ(read(reader, bytes, 8), 0);
 	writer = OK(open(path, O_WRONLY));

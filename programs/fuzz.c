@@ -16,7 +16,7 @@
 
 enum { VICTIMS = 3, THREADS = 3, SLOTS = 64, KEPT = 4, MOST_FORKS = 10 };
 
-/* Shared by all: what each thread has called last, and how many processes were forked. */
+/* Shared by all: the last calls of each thread, and the number of forked processes. */
 struct made {
 	long number;
 	unsigned long arguments[6];
@@ -57,7 +57,7 @@ static void run(uint64_t seed)
 			state ^= 0x5deece66d * syscall(SYS_gettid);
 			slot = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED) % SLOTS;
 		}
-		/* Touches, also of what is not there. */
+		/* Touches, also of memory that is not there. */
 		if (!pick(&state, 4)) {
 			volatile char *at = area + pick(&state, 40 * PAGE);
 			if (pick(&state, 2))

@@ -9,7 +9,7 @@
 
 static uint64_t bytes;
 
-/* Reads a piece, and checks its bytes. Returns what read returns. */
+/* Reads a piece, and checks its bytes. Returns the result of read. */
 static ssize_t piece(size_t most)
 {
 	static uint8_t buffer[70001];

@@ -1,4 +1,4 @@
-/* Checks what tells of memory: listings of /proc that are read anew, and PAGEMAP_SCAN of pages that
+/* Checks the listings of memory: those of /proc that are read anew, and PAGEMAP_SCAN of pages that
  * userfaultfd write-protects without a monitor. */
 #include "test.h"
 

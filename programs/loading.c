@@ -1,4 +1,4 @@
-/* Checks what execve makes of a file: scripts, programs with an interpreter, and files that are
+/* Checks execve of each kind of file: scripts, programs with an interpreter, and files that are
  * neither. Each file is written here. The small programs are ELF files of one segment, whose code
  * exits with a status. Linked dynamically, it also checks where its own interpreter is. */
 #include "test.h"

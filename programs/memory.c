@@ -92,7 +92,7 @@ static void mapping(void)
 	RAISES(READ, p + 4 * PAGE, SIGSEGV, SEGV_MAPERR);
 	RAISES(WRITE, p + 6 * PAGE - 1, SIGSEGV, SEGV_MAPERR);
 	HOLDS(p, 4 * PAGE, 1);
-	/* A fixed map replaces what was there. */
+	/* A fixed map replaces the map that was there. */
 	EQ(mmap(p + 3 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 	   p + 3 * PAGE);
@@ -300,7 +300,7 @@ static void files(void)
 	ERR(syscall(SYS_memfd_create, "huge", HUGE | SIZE_8K), ENODEV);
 }
 
-/* Whether a memfd may be executed can be sealed; then what may be executed is not written. */
+/* The mode of execution of a memfd can be sealed; an executable one is then not written. */
 static void sealed_execution(void)
 {
 	enum { NOEXEC_SEAL = 8, SEAL_EXEC = 0x20, ALL_BUT_SEAL = 0x3e };

@@ -1,4 +1,4 @@
-/* Checks what limits and protects files: a file that is executed is not written (ETXTBSY), names
+/* Checks limits and protection of files: a file that is executed is not written (ETXTBSY), names
  * are counted, and a call that fails for want of memory leaves names as they were.
  * `names PERCENT`. */
 #include "test.h"

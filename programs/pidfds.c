@@ -1,5 +1,5 @@
-/* Checks descriptors of processes: pidfd_open, signals through them, poll, waitid, and what they
- * are when the process has ended; process_madvise. */
+/* Checks descriptors of processes: pidfd_open, signals through them, poll, waitid, and their state
+ * when the process has ended; process_madvise. */
 #include "test.h"
 #include <poll.h>
 #include <sys/uio.h>

@@ -7,7 +7,7 @@
 static char *itself = "/proc/self/exe";
 static volatile sig_atomic_t arrived, child_pid, child_status, child_code;
 
-/* What the program does when it was started by itself: `process : ROLE ...`. */
+/* The role of the program when it was started by itself: `process : ROLE ...`. */
 static int role(int argc, char **argv, char **environment)
 {
 	if (strcmp(argv[2], "exit") == 0)

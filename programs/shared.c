@@ -1,5 +1,5 @@
-/* Checks System V shared memory: keys, attachments, removal, what IPC_STAT tells; and calls on
- * maps that are rare: remap_file_pages and protection keys. */
+/* Checks System V shared memory: keys, attachments, removal, IPC_STAT; and rare calls on maps:
+ * remap_file_pages and protection keys. */
 #include "test.h"
 #include <sys/ipc.h>
 #include <sys/shm.h>

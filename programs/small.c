@@ -87,7 +87,7 @@ static void policies(void)
 	OK(setpriority(PRIO_PROCESS, 0, -5));
 	pid_t pid = OK(fork());
 	if (pid == 0) {
-		/* Only real-time policies, and what is better than usual, are not inherited. */
+		/* Only real-time policies, and nice values below 0, are not inherited. */
 		EQ(syscall(SYS_sched_getscheduler, 0), BATCH);
 		EQ(getpriority(PRIO_PROCESS, 0), 0);
 		_exit(0);

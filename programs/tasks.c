@@ -1,4 +1,4 @@
-/* Checks what belongs to a thread, not to its process: its name, its times, its number when it
+/* Checks the state of a thread, not of its process: its name, its times, its number when it
  * replaces the program, and the wait of CLONE_VFORK, of siblings and of threads too. A call that
  * takes long leaves the CPU to others, and so does a thread that computes. `tasks PERCENT`. */
 #include "test.h"
@@ -434,7 +434,7 @@ static void acts(int number, void (*expected)(int))
 	CHECK(action.sa_handler == expected);
 }
 
-/* Processes may share what they do at a signal, until one replaces its program. */
+/* Processes may share their actions at signals, until one replaces its program. */
 static void actions(char *program)
 {
 	for (int round = 0; round < 4; round++) {
@@ -501,7 +501,7 @@ int main(int argc, char **argv)
 	if (argc > 2 && strcmp(argv[1], ":") == 0)
 		return role(atoi(argv[2]), name);
 	if (argc > 1 && strcmp(argv[1], ":") == 0) {
-		/* Handlers are gone, and what was ignored stays so. */
+		/* Handlers are gone, and ignored signals stay so. */
 		acts(SIGUSR1, SIG_DFL);
 		acts(SIGTERM, SIG_IGN);
 		signal(SIGTERM, SIG_DFL);

@@ -1,6 +1,6 @@
-/* What all programs here share: checks that name the first difference and exit with status 1, raw
- * calls, and constants that musl's headers lack. A program takes one argument, its size in percent
- * (100 by default), so that a slow machine can run less of it. */
+/* The common part of all programs: checks that name the first difference and exit with status 1,
+ * raw calls, and constants that musl's headers lack. A program takes one argument, its size in
+ * percent (100 by default), so that a slow machine can run less of it. */
 #ifndef TEST_H
 #define TEST_H
 #define _GNU_SOURCE

@@ -60,7 +60,7 @@ static void sleeps(void)
 	OK(nanosleep(&ask, NULL));
 	ask.tv_nsec = 1000000000;
 	ERR(nanosleep(&ask, NULL), EINVAL);
-	/* A signal ends a long sleep; what is left is less than asked. */
+	/* A signal ends a long sleep; the time left is less than asked. */
 	signal(SIGALRM, on_alarm);
 	struct itimerval timer = {{0, 2000}, {0, 2000}};
 	OK(setitimer(ITIMER_REAL, &timer, NULL));

@@ -1,5 +1,5 @@
 /* Checks the timers of a process: timer_create with signals to the process, to a thread and to
- * none, overruns, settings that replace one another, and what fork and execve keep. */
+ * none, overruns, settings that replace one another, and timers after fork and execve. */
 #include "test.h"
 #include <pthread.h>
 #include <sys/time.h>

@@ -1,6 +1,6 @@
-/* Checks the calls on users and groups: who may become whom, what new files, children and new
- * programs get, and the listings of /proc. Needs root. Raw calls: a C library changes all
- * threads. */
+/* Checks the calls on users and groups: permitted and refused changes, the owners of new files,
+ * children and new programs, and the listings of /proc. Needs root. Raw calls: a C library changes
+ * all threads. */
 #include "test.h"
 #include <sys/auxv.h>
 #include <sys/stat.h>
@@ -121,7 +121,7 @@ static void with_files(int group)
 	are(group, 1, 2, 3, 2);
 }
 
-/* A child, new files and a new program get what their maker has. */
+/* A child, new files and a new program get the user and the group of their maker. */
 static void inherited(int unused)
 {
 	struct stat status;

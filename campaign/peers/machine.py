@@ -47,7 +47,7 @@ def need(program, package):
 
 
 def output(*command):
-    """What a command of the host prints."""
+    """The output of a command of the host."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise Failed(f"{' '.join(map(str, command))} failed: {done.stderr.strip()[-400:]}")
@@ -69,7 +69,7 @@ class Files:
         compile_c(HERE / "start.c", self.folder / "start", "-O1", "-static")
 
     def copy(self, path, to=None):
-        """Copies a file of the host, and what a link leads to, to the same path."""
+        """Copies a file of the host to the same path, or to `to`. A link becomes a file."""
         target = self.folder / str(to or path).lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
@@ -106,7 +106,7 @@ def entry(out, number, name, mode, data):
 
 
 class Machine:
-    """Where commands run. `work` is a folder for what is built and written."""
+    """A system on which commands run. `work` is a folder for built and written files."""
 
     def __init__(self, work, samara, kernel, cpus=1, memory="1G", count=True, timeout=1800):
         self.work, self.cpus, self.memory = Path(work), cpus, memory

@@ -1,7 +1,7 @@
 /* Runs a command between two marks that QEMU's plugin sees (counts.c), and says how it ended.
  *
  *   start COMMAND...          in the kernel of this project
- *   start --init COMMAND...   as the first program of Linux: mounts what programs need, and
+ *   start --init COMMAND...   as the first program of Linux: mounts /proc and /dev, and
  *                             restarts the machine at the end
  *
  * The last line is JSON: the status of the command, 128 and the signal if it was killed. */

@@ -48,7 +48,7 @@ static const uintptr_t arena = 0x100000000000, stacks = 0x200000000000, stack_st
 
 static uint64_t state;
 static int files[FILES], userfault = -1, segment = -1;
-/* What the kernel placed for us, which we may do anything to. */
+/* Maps that the kernel has placed for us: we may do anything to them. */
 static struct { uintptr_t at; size_t pages; } placed[PLACED];
 static unsigned next_placed;
 static uintptr_t heap_start, heap_end;
@@ -69,7 +69,7 @@ static int chance(int one_in) { return roll(one_in) == 0; }
 static void on_fault(int number)
 {
     (void)number;
-    /* What the C library needs may be gone: then each way out of here faults again. */
+    /* The C library's memory may be gone: then each way out of here faults again. */
     if (++faults > 16)
         __builtin_trap();
     siglongjmp(after_fault, 1);
@@ -356,7 +356,7 @@ static void do_ring(void)
         syscall(SYS_io_destroy, ring);
         ring = 0;
     } else if (page >= ring_pages) {
-        /* What lies behind the ring is the C library's. */
+        /* The memory behind the ring is the C library's. */
     } else if (chance(2)) {
         munmap((void *)at, PAGE);
     } else {

@@ -62,8 +62,8 @@ impl Archive {
         Ok(Archive { argv, env, entries })
     }
 
-    /// The files, folders and links, in the archive's order: a folder before what is in it. Does
-    /// not allocate.
+    /// The files, folders and links, in the archive's order: a folder before its entries. Does not
+    /// allocate.
     pub(crate) fn files(&self) -> impl Iterator<Item = ArchiveEntry<'static>> + use<> {
         // `of` has read all of them.
         self.entries.clone().flatten()

@@ -41,7 +41,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) cpus: &'a [usize],
     /// The emulator's clock counts instructions.
     pub(crate) icount: bool,
-    /// The emulator runs CPUs in short turns, and waiting counts: see [`turns`].
+    /// The emulator runs CPUs in short turns, and waiting counts: see [`icount`].
     pub(crate) waiting: bool,
 }
 

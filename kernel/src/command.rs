@@ -101,7 +101,7 @@ fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
     };
     let (seed, rounds) = (number("seed", 1)?, number("rounds", 1)?);
     if rounds == 0 {
-        return Err("rounds=0: what is not done shows nothing".into());
+        return Err("rounds=0: a test needs at least one round".into());
     }
     if let Some(name) = words.setting("mutant") {
         mutant::choose(name)?;

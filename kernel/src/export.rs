@@ -1,11 +1,11 @@
 //! Files for the host (`--out`): all that is below the folder [`FOLDER`] when the last program has
 //! ended, sent by the channel as a cpio archive of the format "newc".
 //!
-//! No program runs any more, so the tree stays as it is meanwhile. A folder comes before what is in
-//! it. Contents are read and sent in pieces; a hole is sent as zeros. A hard link to a file that
-//! was sent has no contents, and the number of the same inode. The walk keeps a folder and a name
-//! for each level, and no list of a folder. If something cannot be sent, the archive has no end, by
-//! which the host sees it.
+//! No program runs any more, so the tree stays as it is meanwhile. A folder comes before its
+//! entries. Contents are read and sent in pieces; a hole is sent as zeros. A hard link to a file
+//! that was sent has no contents, and the number of the same inode. The walk keeps a folder and a
+//! name for each level, and no list of a folder. If something cannot be sent, the archive has no
+//! end, by which the host sees it.
 
 use crate::channel::{self, MessageKind};
 use crate::errno::Errno;
@@ -169,7 +169,7 @@ impl Pieces {
         }
     }
 
-    /// Adds the contents of a file; `read` fills a buffer with what is at a place.
+    /// Adds the contents of a file; `read` fills a buffer with the bytes from a place on.
     fn contents(&mut self, size: u32, read: impl Fn(u64, &mut [u8]) -> usize) {
         self.flush();
         self.sent += u64::from(size);

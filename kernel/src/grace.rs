@@ -38,7 +38,7 @@ unsafe impl Domain for KernelCpus {
     }
 }
 
-/// Reports that this CPU is in no section, and frees what is due.
+/// Reports that this CPU is in no section, and frees the objects that are due.
 pub(crate) fn quiet() {
     Grace::quiescent_state();
     Grace::reclaim(usize::MAX);

@@ -13,8 +13,8 @@ use talc::source::Manual;
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether less than an eighth of the heap is free. Programs get nothing new then, so that what the
-/// kernel does for them otherwise finds memory. A load.
+/// Whether less than an eighth of the heap is free. Most calls then fail, so that memory is left
+/// for those that give it back, end or wait. A load.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_short() -> bool {
     // Relaxed, here and below: only the number.

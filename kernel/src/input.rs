@@ -46,7 +46,7 @@ pub(crate) fn start(pipe: Arc<Pipe>) {
 /// no program reads the input, or it has ended.
 pub(crate) fn pump() {
     let Some(input) = INPUT.get() else { return };
-    // Relaxed: a hint. If it is stale, the lock orders what follows.
+    // Relaxed: a hint. If it is stale, the lock orders the second look.
     if input.over.load(Ordering::Relaxed) || !input.pipe.is_wanted() {
         return;
     }

@@ -8,10 +8,9 @@
 //! | `ffff_fe00_0000_0000` | stacks, each above an unmapped guard page | 4 KiB |
 //! | `ffff_ffff_8020_0000` | the kernel's image | 4 KiB; only text is executable, only data is writable |
 //!
-//! The direct map leaves out the image, so no address can write what is executed. The loader's
-//! archive is in it read-only. All pages are 4
-//! KiB: an emulator that does not track large pages would turn the flush of one into a flush of
-//! all.
+//! The direct map leaves out the image, so no address can write code that is executed. The loader's
+//! archive is in it read-only. All pages have 4 KiB: an emulator that does not track large pages
+//! would turn the flush of one into a flush of all.
 
 use machine::{PhysAddr, VirtAddr, VirtRange};
 

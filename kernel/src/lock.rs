@@ -1,4 +1,4 @@
-//! How the parts of the kernel that serve programs take their locks.
+//! Locks of the parts of the kernel that serve programs.
 
 use crate::machine::Kernel;
 use spin::mutex::{SpinMutex, SpinMutexGuard};

@@ -8,7 +8,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `arch` | what depends on the architecture: boot, interrupts, faults, TLBs, time |
+//! | `arch` | the code for an architecture: boot, interrupts, faults, TLBs, time |
 //! | `memory`, `heap` | the division of memory |
 //! | `layout`, `space` | the kernel's address space, and its tables |
 //! | `cpu` | the area of a CPU, its job, and which CPUs have started |
@@ -16,7 +16,7 @@
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | the commands: `test`, `bench`, `run` |
 //! | `archive`, `cpio` | the files that the loader brings, and their format |
-//! | `run`, `stats` | runs a program of the archive, and the loop of a CPU; what programs did |
+//! | `run`, `stats` | runs a program of the archive; the loop of a CPU; counts of calls |
 //! | `task` | processes and threads, the queues of ready threads, timers, signals |
 //! | `load` | ELF files, and the stack of a new program |
 //! | `call` | system calls |
@@ -31,9 +31,8 @@
 //! | `progress` | a line for a trial that takes long |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 //!
-//! Each uses those below it. A file knows a thread as what waits for it (`task::wait`), and the
-//! files that show tasks implement traits of `file::pseudo`. So files are below tasks, except
-//! those.
+//! Each uses those below it. A file knows a thread as a sleeper (`task::wait`), and the files that
+//! show tasks implement traits of `file::pseudo`. So files are below tasks, except those.
 //!
 //! ```text
 //!   command ------- run                            test, bench
@@ -179,8 +178,8 @@ unsafe extern "C" fn start(info: u32) -> ! {
     // SAFETY: the ranges are unused. The direct map of the boot tables has them, and so will ours.
     unsafe { machine::start_memory(&ranges, cpus.ids().len()) }
         .unwrap_or_else(|error| panic!("{error}"));
-    // What a fault needs is mapped only by the boot tables so far; the new one is in the heap,
-    // which all tables map. SAFETY: it belongs to this CPU, and the heap works.
+    // Only the boot tables map the data that a fault needs so far. The new data is in the heap,
+    // which all tables map. SAFETY: the area is this CPU's, and the heap works.
     unsafe { trap::start_here(cpu::area::here()) };
     // SAFETY: called once, on the boot CPU, with the boot tables.
     unsafe { space::start(&memory) }
@@ -212,7 +211,8 @@ extern "C" fn with_all_cpus() -> ! {
     unsafe { irqchip::start() };
     clock::start();
     smp::take_part();
-    // SAFETY: called once, on the boot CPU; the areas, the stacks and what starts a CPU exist.
+    // SAFETY: called once, on the boot CPU; the areas and the stacks exist, the root is that of the
+    // kernel's tables, and `start` has called `prepare`.
     if let Err(cpu) = unsafe { smp::start_others(space::tables().root().start()) } {
         panic!("cpu{cpu} does not start within 100 s: it hangs, or the host is very busy");
     }

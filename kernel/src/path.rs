@@ -17,7 +17,7 @@ const LINKS: usize = 40;
 /// The longest name of an entry.
 pub(crate) const NAME_MAX: usize = 255;
 
-/// What a process resolves paths by.
+/// The current folder and the umask of a process.
 #[derive(Clone)]
 pub(crate) struct Place {
     /// The current folder; none for the root.
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// Where a walk starts.
+/// The start of a walk.
 pub(crate) struct Start {
     /// For paths that begin with no slash.
     pub(crate) folder: Arc<Inode>,
@@ -46,7 +46,7 @@ pub(crate) struct Start {
     pub(crate) pid: u32,
 }
 
-/// What a walk has found.
+/// The result of a walk.
 pub(crate) struct Found {
     /// The folder of the last name.
     pub(crate) parent: Arc<Inode>,

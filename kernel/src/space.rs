@@ -90,8 +90,9 @@ pub(crate) fn map(
         let frame = frames.start().checked_add(number);
         Ok((frame.ok_or(FrameError::NotOurs(frames.start()))?, PageSize::Size4K))
     };
-    // SAFETY: the tables are not active yet, so nothing else is mapped there. This function decides
-    // what the kernel may do with memory.
+    // SAFETY: the addresses are the caller's. At boot, the tables are not active yet, and the
+    // frames are the kernel's own memory. A trial maps frames of its own at the addresses of
+    // `layout::trials`, after the grace period of its last mapping.
     unsafe { tables.map_with(range, attrs, frame) }.map_err(|failed| failed.error)
 }
 

@@ -1,4 +1,5 @@
-//! What programs did: counts of each CPU, which only that CPU writes.
+//! Counts of the calls, faults and signals of programs, and the least number of free frames. Each
+//! CPU has counts of its own, which only it writes.
 
 use crate::cpu::area::bump;
 use crate::machine::Kernel;

@@ -23,7 +23,8 @@ static uint64_t to_disk(uint64_t file, const void *entry)
     return file + ((uint64_t)((int64_t)(uintptr_t)entry >> 1));
 }
 
-/* Finds the disk block of a file block, and how many follow it there. -ENOENT for a hole. */
+/* Finds the disk block of a file block, and the blocks of its extent from it on. -ENOENT for a
+ * hole. */
 static int extent_lookup(struct samara_tree *file, uint64_t block, uint64_t *disk, uint64_t *run)
 {
     struct samara_range range;
@@ -35,7 +36,8 @@ static int extent_lookup(struct samara_tree *file, uint64_t block, uint64_t *dis
     return result;
 }
 
-/* Records that file blocks lie here now; what they had before is forgotten. Joins neighbours. */
+/* Records the place of file blocks instead of their old one. Joins the extent before them if the
+ * disk blocks follow each other. */
 static int extent_write(struct samara_tree *file, uint64_t block, uint64_t count, uint64_t disk)
 {
     void *entry = to_entry(block, disk);

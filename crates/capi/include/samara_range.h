@@ -29,7 +29,7 @@
  * A tree must not be used by a call while samara_tree_destroy runs or afterwards.
  *
  * Entries. A pointer that a reader has found stays in use until its section ends, even if a writer
- * removes it meanwhile. So a program frees what it removes after the readers: by release in the
+ * removes it meanwhile. So a program frees removed entries after the readers: by release in the
  * options of the tree, by samara_tree_defer, or after samara_tree_barrier. The tree frees its own
  * memory by the same rule, in later calls that write to it. Readers run none of these frees.
  *
@@ -77,7 +77,7 @@
 struct samara_tree;
 
 /**
- * Where the library gets memory. Both functions may be called by any thread that calls the
+ * The source of the library's memory. Both functions may be called by any thread that calls the
  * library, also at once, and with the lock of a tree held. They must not call the library, and
  * must not throw or `longjmp`.
  */
@@ -92,7 +92,7 @@ struct samara_allocator {
      */
     void *(*alloc)(void *ctx, size_t size, size_t align);
     /**
-     * Takes back what `alloc` returned for this size and alignment. `ptr` is not NULL.
+     * Takes back memory that `alloc` returned for this size and alignment. `ptr` is not NULL.
      */
     void (*free)(void *ctx, void *ptr, size_t size, size_t align);
 };
@@ -126,7 +126,7 @@ struct samara_rcu {
 
 /**
  * Options of a new tree. Set all of it to zero, then `size` to `sizeof(struct samara_options)`,
- * then what differs.
+ * then the members that differ.
  */
 struct samara_options {
     /**
@@ -266,11 +266,12 @@ int samara_set_allocator(const struct samara_allocator *allocator);
 int samara_tree_new(const struct samara_options *options, struct samara_tree **out);
 
 /**
- * Destroys a tree; NULL is no tree. Releases all entries. What the tree has retired is freed
- * before the call returns. With `rcu`, it calls `synchronize` and `barrier`.
+ * Destroys a tree; NULL is no tree. Releases all entries. Memory and entries that the tree has
+ * retired are freed and released before the call returns. With `rcu`, it calls `synchronize` and
+ * `barrier`.
  *
- * No other call on the tree may run or follow, and no cursor may be used. Read sections that still
- * use its entries are waited for.
+ * No other call on the tree may run or follow, and no cursor may be used. It waits for read
+ * sections that still use its entries.
  *
  * Errors: -EBUSY while the lock is held; -EDEADLK inside a read section or a callback. Then the
  * tree is as it was. May wait as long as the oldest read section; not if the tree is exclusive.
@@ -609,7 +610,7 @@ int samara_tree_find_free_rev(const struct samara_tree *tree,
 
 /**
  * As `samara_tree_find_free`, but the place that `samara_tree_alloc_cyclic` would take. `*next`
- * becomes the index behind it, as there: what is not stored is skipped.
+ * becomes the index behind it, as there: the next search skips the place, even if it stays free.
  */
 int samara_tree_find_free_cyclic(const struct samara_tree *tree,
                                  uint64_t min,
@@ -692,16 +693,16 @@ int samara_tree_stats(struct samara_tree *tree, struct samara_stats *out, size_t
 int samara_tree_validate(struct samara_tree *tree);
 
 /**
- * Allocates what the next `writes` stores, inserts, erases and set_ends need, wherever they are:
- * these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at most 31
- * ranges.
+ * Allocates the memory that the next `writes` stores, inserts, erases and set_ends need, wherever
+ * they are: these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at
+ * most 31 ranges.
  *
- * The caller holds the lock; what is left over is freed at `samara_tree_unlock`. In an exclusive
- * tree it stays for later writes. With `writes` of 0, what is left over is freed now.
+ * The caller holds the lock; memory that is left over is freed at `samara_tree_unlock`. In an
+ * exclusive tree it stays for later writes. With `writes` of 0, it is freed now.
  *
  * Errors: -EPERM if the thread does not hold the lock; -EINVAL, -EDEADLK; -ENOMEM, also at once if
  * it would be more than the machine's memory, and then nothing is preallocated. Cost: up to ten
- * nodes for each level and write, and as much memory for what the write retires.
+ * nodes for each level and write, and as much memory for the pieces that the write retires.
  */
 int samara_tree_preallocate(struct samara_tree *tree, size_t writes);
 
@@ -734,8 +735,8 @@ int samara_tree_barrier(struct samara_tree *tree);
 const char *samara_version(void);
 
 /**
- * Frees what a head given to `samara_rcu.call` holds. Call it once for each head, when the grace
- * period is over. Only for the functions of a `samara_rcu`.
+ * Frees the pieces in a head that was given to `samara_rcu.call`. Call it once for each head, when
+ * the grace period is over. Only for the functions of a `samara_rcu`.
  *
  * Runs release callbacks. Never waits. Any thread.
  */

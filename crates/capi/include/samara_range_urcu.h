@@ -12,8 +12,8 @@
  *
  * Readers of such a tree use rcu_read_lock() and rcu_read_unlock() of the program, and not
  * samara_read_lock(). Threads that read or write it are registered with rcu_register_thread(), if
- * the flavour asks for that. What a write removes goes to call_rcu(), up to 31 pieces with one
- * rcu_head, so release callbacks run in the thread of call_rcu. samara_tree_barrier() and
+ * the flavour asks for that. Nodes and entries that a write removes go to call_rcu(), up to 31 with
+ * one rcu_head, so release callbacks run in the thread of call_rcu. samara_tree_barrier() and
  * samara_tree_destroy() call synchronize_rcu() and rcu_barrier().
  */
 

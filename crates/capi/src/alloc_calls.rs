@@ -229,7 +229,7 @@ pub unsafe extern "C" fn samara_tree_find_free_rev(
 }
 
 /// As `samara_tree_find_free`, but the place that `samara_tree_alloc_cyclic` would take. `*next`
-/// becomes the index behind it, as there: what is not stored is skipped.
+/// becomes the index behind it, as there: the next search skips the place, even if it stays free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_find_free_cyclic(
     tree: *const samara_tree,

@@ -224,7 +224,7 @@ pub unsafe extern "C" fn samara_cursor_init(
     })
 }
 
-/// Performs a move, and writes what it found.
+/// Performs a move, and writes the range that it has found.
 ///
 /// # Safety
 /// The obligations of a call of C: valid pointers or NULL.
@@ -340,9 +340,9 @@ pub unsafe extern "C" fn samara_cursor_pause(cursor: *mut samara_cursor) -> c_in
     })
 }
 
-/// The frame of writes by a cursor: checks under the lock that the tree still has what the cursor
-/// has found. Afterwards the cursor is paused, and has found the entry that the function returns;
-/// for a hole, it is on all of it.
+/// The frame of writes by a cursor: checks under the lock that the tree still has the range that
+/// the cursor has found. Afterwards the cursor is paused, and has found the entry that the function
+/// returns; for a hole, it is on all of it.
 ///
 /// # Safety
 /// NULL, or a cursor that only this call uses.

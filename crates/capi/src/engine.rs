@@ -1,5 +1,5 @@
-//! The engine that the range tree is built with: it puts what a write retires into the queue of the
-//! tree that the thread writes.
+//! The engine that the range tree is built with: it puts the nodes that a write retires into the
+//! queue of the tree that the thread writes.
 
 use crate::queue::{Piece, Queue};
 use crate::thread::Local;
@@ -8,9 +8,9 @@ use grace::{Concurrent, Reclaim};
 
 pub(crate) struct Engine;
 
-/// Evidence that reads are safe, not what makes them so. A guard is made only where the program is
-/// in a read section ([`reading`](crate::tree::samara_tree::reading)), or by a writer, which reads
-/// its own tree.
+/// Evidence that reads are safe; it does not make them so. A guard is made only where the program
+/// is in a read section ([`reading`](crate::tree::samara_tree::reading)), or by a writer, which
+/// reads its own tree.
 pub(crate) struct Guard(());
 
 impl Guard {

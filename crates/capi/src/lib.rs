@@ -19,12 +19,12 @@
 //! frees, and frees at an unknown time. C programs need an error code, readers that run none of the
 //! program's callbacks, and a call that waits until all is freed.
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! - No call aborts: memory that a write may need for its pieces is reserved before it begins
 //!   (I7). Panics do not cross into C.
 //! - A call that is given nonsense returns an errno, as far as that can be seen. A debug build also
-//!   prints the cause. The header says what a caller must promise.
+//!   prints the cause. The header has the obligations of callers.
 //! - References that the program counts (`retain`, `release`) are one for each range of each tree.
 //!
 //! # Where things are
@@ -44,7 +44,7 @@
 //!
 //! # Misuse
 //!
-//! The header says what each call refuses. Beyond that:
+//! The header names the misuse that each call refuses. Beyond that:
 //!
 //! | misuse | result |
 //! |---|---|

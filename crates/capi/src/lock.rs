@@ -116,7 +116,7 @@ fn most_pieces(height: usize) -> usize {
     16 + 40 * height.saturating_sub(1)
 }
 
-/// Refuses at once what is more than all memory.
+/// Refuses at once a size that is more than all memory.
 fn check_memory(bytes: Option<usize>) -> Result<(), Errno> {
     // SAFETY: it only asks. -1 stands for no limit.
     let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
@@ -184,7 +184,7 @@ impl samara_tree {
     }
 
     /// The frame of all calls that write: takes the lock unless this thread holds it, reserves
-    /// memory, and runs what is due after it has released the lock.
+    /// memory, and frees the blocks that are due after it has released the lock.
     ///
     /// The function gets the writer, and the queue for pieces of its own, for which it has reserved
     /// room for one.
@@ -214,7 +214,7 @@ impl samara_tree {
         })
     }
 
-    /// The writer of the tree, with memory reserved for what it may retire.
+    /// The writer of the tree, with memory reserved for the pieces that it may retire.
     ///
     /// The writer stays when the lock is released, because making one for each call takes as long
     /// as a small write. Only the holder of the lock uses it.
@@ -259,7 +259,8 @@ impl samara_tree {
         Ok(&raw mut place.insert(Session(writer)).0)
     }
 
-    /// Drops the writer, which retires what it has collected. Seals all of the queue if `force`.
+    /// Drops the writer, which retires the nodes that it has collected. Seals all of the queue if
+    /// `force`.
     ///
     /// # Safety
     /// This thread is the writer, and has no other reference to the queue or the writer.
@@ -286,15 +287,16 @@ impl samara_tree {
         }
         // Blocks sealed above are due now.
         self.end_all(call)?.run();
-        // Other threads may still run what they took. Acquire: pairs with the Release of `Due`.
+        // Other threads may still run the blocks that they took. Acquire: pairs with the Release of
+        // `Due`.
         while self.writer.running.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// Frees what is preallocated: the nodes with the writer, the blocks of the queue when it seals
-    /// some.
+    /// Frees the preallocated memory: the nodes with the writer, the blocks of the queue when it
+    /// seals some.
     ///
     /// # Safety
     /// This thread is the writer, and has no reference to the queue or the writer.
@@ -306,7 +308,7 @@ impl samara_tree {
         }
     }
 
-    /// Allocates what the next `writes` calls need, or frees what is left if they are none.
+    /// Allocates the memory that the next `writes` calls need, or frees the rest if they are none.
     pub(crate) fn preallocate(&self, call: &str, writes: usize) -> Result<(), Errno> {
         // A write that runs a callback uses the writer, which is dropped below.
         self.refuse_callback(call)?;
@@ -358,7 +360,7 @@ impl samara_tree {
         });
     }
 
-    /// Seals everything, under the lock, and returns what is due.
+    /// Seals everything, under the lock, and returns the blocks that are due.
     fn end_all(&self, call: &str) -> Result<Due<'_>, Errno> {
         Local::with(|local| {
             let _held = self.enter(local, call)?;

@@ -14,7 +14,7 @@ use core::ptr::{self, NonNull};
 use maple::{AllocError, NodeAlloc};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Where the library gets memory. Both functions may be called by any thread that calls the
+/// The source of the library's memory. Both functions may be called by any thread that calls the
 /// library, also at once, and with the lock of a tree held. They must not call the library, and
 /// must not throw or `longjmp`.
 #[repr(C)]
@@ -27,7 +27,7 @@ pub struct samara_allocator {
     /// not 0.
     pub alloc:
         Option<unsafe extern "C" fn(ctx: *mut c_void, size: usize, align: usize) -> *mut c_void>,
-    /// Takes back what `alloc` returned for this size and alignment. `ptr` is not NULL.
+    /// Takes back memory that `alloc` returned for this size and alignment. `ptr` is not NULL.
     pub free:
         Option<unsafe extern "C" fn(ctx: *mut c_void, ptr: *mut c_void, size: usize, align: usize)>,
 }

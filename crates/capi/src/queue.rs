@@ -177,14 +177,14 @@ impl List {
     }
 }
 
-/// When pieces are due.
+/// The grace periods after which pieces are due.
 #[derive(Clone, Copy)]
 pub(crate) enum Periods {
     /// At once: nothing reads concurrently with the writer.
     None,
     /// After the read sections of the library.
     Sections,
-    /// When the program's `call_rcu` says so.
+    /// After those of the program, by its `call_rcu`.
     Program(&'static Rcu),
 }
 
@@ -288,7 +288,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Retires what is staged. Cannot fail: the last piece of a block needs at most that block.
+    /// Retires the staged pieces. Cannot fail: the last piece of a block needs at most that block.
     pub(crate) fn commit(&mut self) {
         while let Some(mut block) = self.staged.pop() {
             // SAFETY: the block is ours alone now.
@@ -303,7 +303,7 @@ impl Queue {
         }
     }
 
-    /// Drops what is staged.
+    /// Drops the staged pieces.
     pub(crate) fn unstage(&mut self) {
         while let Some(mut block) = self.staged.pop() {
             // SAFETY: the block is ours alone now.

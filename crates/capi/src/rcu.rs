@@ -74,8 +74,8 @@ impl Rcu {
     }
 }
 
-/// Frees what a head given to `samara_rcu.call` holds. Call it once for each head, when the grace
-/// period is over. Only for the functions of a `samara_rcu`.
+/// Frees the pieces in a head that was given to `samara_rcu.call`. Call it once for each head, when
+/// the grace period is over. Only for the functions of a `samara_rcu`.
 ///
 /// Runs release callbacks. Never waits. Any thread.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! References that the program counts: which ones a write takes and gives up.
+//! References that the program counts: those that a write takes and gives up.
 //!
 //! Each range of a tree holds one reference to its entry. A write over some indices gives up the
 //! references of the ranges inside, keeps those of ranges that extend beyond one end, and needs a
@@ -17,7 +17,7 @@ impl samara_tree {
         Some(Piece::Call(release, self.fixed.ctx, entry.as_ptr().cast()))
     }
 
-    /// Performs a write that replaces what is in `first..=last`, with the references that it needs.
+    /// Performs a write over `first..=last`, with the references that it takes and gives up.
     /// If it fails, none has changed.
     ///
     /// Cost: without callbacks nothing. With callbacks, a step for each range.

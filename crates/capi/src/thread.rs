@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// be used while the thread ends.
 pub(crate) struct Local {
     record: Cell<*const Record>,
-    /// Where the tree that this thread writes puts what it retires; null outside of a write.
+    /// The queue of the tree that this thread writes, for the pieces that it retires; null outside
+    /// of a write.
     pub(crate) queue: Cell<*mut Queue>,
     /// The number of callbacks of the program that run.
     pub(crate) callbacks: Cell<u32>,

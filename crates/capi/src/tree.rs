@@ -23,7 +23,7 @@ pub const SAMARA_TREE_CALLER_LOCK: u32 = 1;
 pub const SAMARA_TREE_EXCLUSIVE: u32 = 2;
 
 /// Options of a new tree. Set all of it to zero, then `size` to `sizeof(struct samara_options)`,
-/// then what differs.
+/// then the members that differ.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
@@ -325,11 +325,12 @@ pub unsafe extern "C" fn samara_tree_new(
     })
 }
 
-/// Destroys a tree; NULL is no tree. Releases all entries. What the tree has retired is freed
-/// before the call returns. With `rcu`, it calls `synchronize` and `barrier`.
+/// Destroys a tree; NULL is no tree. Releases all entries. Memory and entries that the tree has
+/// retired are freed and released before the call returns. With `rcu`, it calls `synchronize` and
+/// `barrier`.
 ///
-/// No other call on the tree may run or follow, and no cursor may be used. Read sections that still
-/// use its entries are waited for.
+/// No other call on the tree may run or follow, and no cursor may be used. It waits for read
+/// sections that still use its entries.
 ///
 /// Errors: -EBUSY while the lock is held; -EDEADLK inside a read section or a callback. Then the
 /// tree is as it was. May wait as long as the oldest read section; not if the tree is exclusive.

@@ -156,16 +156,16 @@ pub unsafe extern "C" fn samara_tree_validate(tree: *mut samara_tree) -> c_int {
     })
 }
 
-/// Allocates what the next `writes` stores, inserts, erases and set_ends need, wherever they are:
-/// these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at most 31
-/// ranges.
+/// Allocates the memory that the next `writes` stores, inserts, erases and set_ends need, wherever
+/// they are: these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at
+/// most 31 ranges.
 ///
-/// The caller holds the lock; what is left over is freed at `samara_tree_unlock`. In an exclusive
-/// tree it stays for later writes. With `writes` of 0, what is left over is freed now.
+/// The caller holds the lock; memory that is left over is freed at `samara_tree_unlock`. In an
+/// exclusive tree it stays for later writes. With `writes` of 0, it is freed now.
 ///
 /// Errors: -EPERM if the thread does not hold the lock; -EINVAL, -EDEADLK; -ENOMEM, also at once if
 /// it would be more than the machine's memory, and then nothing is preallocated. Cost: up to ten
-/// nodes for each level and write, and as much memory for what the write retires.
+/// nodes for each level and write, and as much memory for the pieces that the write retires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_preallocate(tree: *mut samara_tree, writes: usize) -> c_int {
     const CALL: &str = "samara_tree_preallocate";

@@ -75,8 +75,8 @@ impl Results {
         self.best_of(|_| true, wanted)
     }
 
-    /// The same of runs that measure time. Counted instructions do not show what concurrent CPUs
-    /// other cost: they take turns.
+    /// The same of runs that measure time. Counted instructions do not show the cost of CPUs to
+    /// each other: there they take turns.
     pub(crate) fn best_timed(&self, wanted: impl Fn(&Row) -> bool) -> Option<(usize, Vec<&Row>)> {
         self.best_of(|source| !source.counts(), wanted)
     }

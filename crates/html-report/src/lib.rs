@@ -75,7 +75,7 @@ pub fn html(results: &Results) -> String {
                             Each ratio and each plot is of one run; the runs are listed at the \
                             end." }
                     } @else {
-                        h1 { "What programs have mapped" }
+                        h1 { "Memory maps of programs" }
                         p { "Samara sees maps and resident pages, not what malloc does within \
                             them." }
                     }
@@ -107,7 +107,7 @@ pub fn markdown(results: &Results) -> String {
 }
 
 /// The title of the list of notes.
-const NOTES: &str = "Ties, and what was cut short or refused";
+const NOTES: &str = "Ties, and measurements that were cut short or left out";
 
 /// The head of a table of runs.
 const RUN_HEAD: [&str; 7] = ["run", "file", "command", "machine", "figures are", "day", "load"];

@@ -152,8 +152,8 @@ const SOURCES: [Source; 5] = [
                 size: Some(100),
                 cpus: Cpus::One,
                 counted: true,
-                caveat: "With more areas the old way takes longer, and ours does not. What a writer \
-                    loses to readers is a time: samara bench --json FILE vmallocinfo measures it.",
+                caveat: "With more areas the old way takes longer, and ours does not. samara bench \
+                    --json FILE vmallocinfo measures the time that a writer loses to readers.",
                 ..LISTING
             },
         ],
@@ -189,16 +189,16 @@ const SOURCES: [Source; 5] = [
                 case: "one call",
                 cpus: Cpus::One,
                 counted: true,
-                caveat: "On one CPU. What several CPUs gain is a time: samara bench --json FILE \
-                    gup measures it.",
+                caveat: "On one CPU. samara bench --json FILE gup measures the gain of several CPUs, \
+                    in time.",
                 ..PIN
             },
             Measure {
                 what: "pin one page and give it up",
                 cpus: Cpus::One,
                 counted: true,
-                caveat: "On one CPU, where the lock costs least. What several CPUs gain is a time: \
-                    samara bench --json FILE gup measures it.",
+                caveat: "On one CPU, where the lock costs least. samara bench --json FILE gup \
+                    measures the gain of several CPUs, in time.",
                 ..PIN
             },
         ],

@@ -58,8 +58,8 @@ pub(crate) fn targets(results: &Results) -> Markup {
                 }
                 @if !unknown.is_empty() {
                     h3 { "Not measured in these runs" }
-                    p { "The machine of a run lacks what a target needs: caches, or enough \
-                        processors." }
+                    p { "The machine of a run lacks the caches or the number of processors that a \
+                        target needs." }
                     ul.targets {
                         @for of in unknown {
                             li { (of.item) " (run " (of.run + 1) ")" }

@@ -39,11 +39,11 @@ use trace::record::Op;
     after_help = "\
 Examples:
   samara trace -- ls -lR /usr/share/doc       follow a program
-  samara trace --stacks -- python3 a.py       show what its peak of memory is made of
+  samara trace --stacks -- python3 a.py       show the call sites that own its peak of memory
   samara trace --record a.vmtrace -- make     keep a recording
   samara replay a.vmtrace                     run the recording again
-  samara bench gup quicklist                  measure, compared with what was replaced
-  samara report bench.jsonl -o report.html    one page of what was measured
+  samara bench gup quicklist                  measure, compared with the code that was replaced
+  samara report bench.jsonl -o report.html    one page with the results
   samara boot test                            run the trials of the kernel, in QEMU
 "
 )]
@@ -82,7 +82,7 @@ just-in-time compiler by /tmp/perf-PID.map, if it writes one.
 
 The peak is the moment in which one address space had most resident memory. The table of memory, the
 picture and the call sites are of this moment. With --at-end, the tables have the end, too: right
-before the program's first process exits; what all processes have mapped then counts.
+before the program's first process exits. Then the maps of all processes count.
 
 A difference is uncertain if it may come from a race between threads, in which the order of a write
 and a map cannot be known.
@@ -115,7 +115,7 @@ a result cannot be written; 1 if with --pages a checker finds a violation, an ad
 pages differs, or something is left.
 ")]
     Replay(Replay),
-    /// Measure Samara and what it replaces, in one run
+    /// Measure Samara and the code that it replaces, in one run
     #[command(after_help = "\
 Tables go to standard output, progress to standard error. Times are processor time, so other load on
 the machine disturbs them little. Instructions and cache lines are counted by single-stepping.
@@ -158,8 +158,8 @@ Examples:
   samara report a.jsonl -o - | gzip > a.gz    to standard output
 
 The files are those of samara bench, samara boot bench, samara trace and samara replay with --json,
-of samara trace --json-lines, and of cargo bench -p samara-bench -- --json. What they lack is a
-sentence on the page that names the command.
+of samara trace --json-lines, and of cargo bench -p samara-bench -- --json. For results that they
+lack, the page names the command.
 
 Exit code: 0 if the page was written; 2 if a file cannot be read or is no result, or the page cannot
 be written.
@@ -267,7 +267,7 @@ pub(crate) struct Trace {
     #[arg(long, value_enum, default_value_t = Follow::All)]
     pub(crate) follow: Follow,
 
-    /// Show what was resident, and what each call site has mapped, at the end, too
+    /// Show resident memory, and the bytes that each call site has mapped, at the end, too
     #[arg(long)]
     pub(crate) at_end: bool,
 
@@ -279,8 +279,8 @@ pub(crate) struct Trace {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Write nothing to standard error but a mismatch, and what could not be followed; with -o, the
-    /// report goes to its file
+    /// Write nothing to standard error but mismatches, and processes that could not be followed;
+    /// with -o, the report goes to its file
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
@@ -331,7 +331,7 @@ pub(crate) struct Flame {
     #[arg(long, value_name = "FILE")]
     pub(crate) speedscope: Option<PathBuf>,
 
-    /// What the flame graph and the folded lines show, and speedscope first
+    /// The measure of the flame graph and the folded lines, and the first one of speedscope
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped,
         requires = "drawn")]
     pub(crate) flame_of: Measure,

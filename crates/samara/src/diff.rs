@@ -23,7 +23,7 @@ pub(crate) fn run(options: &cli::Diff) -> ExitCode {
 }
 
 fn compare(options: &cli::Diff) -> Result<(), String> {
-    // They are read first: the result may not replace what it compares.
+    // Both are read first: the file of the result may be one of them.
     let [a, b] = [read(&options.a)?, read(&options.b)?];
     let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let rows = keys.iter().map(|&key| (key.as_str(), a.get(key), b.get(key)));

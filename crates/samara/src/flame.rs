@@ -41,7 +41,7 @@ impl<'a> Flame<'a> {
     pub(crate) fn write(self, stacks: &Stacks, what: &str) -> Result<(), String> {
         if self.is_wanted() && self.measure == Measure::AtPeak && !stacks.has_peak() {
             let cure = "--flame-of at-end shows what is still mapped at the end";
-            return Err(format!("it is not known what was resident at the peak: {cure}"));
+            return Err(format!("the resident memory at the peak is not known: {cure}"));
         }
         if !matches!(self.graph, Lines::Nowhere) {
             self.graph.write(&stacks.flame_graph(self.measure, what))?;

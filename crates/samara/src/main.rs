@@ -79,11 +79,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// The cause and the cure, where this build lacks what the user asked for.
+/// The cause and the cure, if this build lacks the command.
 #[cfg(not(feature = "full"))]
 fn not_built(what: &str) -> String {
     format!(
-        "{what} is not in this build, which has only what tracing needs: in the checkout, run \
+        "{what} is not in this build, which traces, replays and compares only: in the checkout run \
          `cargo run --release --features full -- ...`, or install all of the command by \
          `cargo install --path crates/samara --features full`"
     )

@@ -90,8 +90,8 @@ fn steps(info: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Frees what waits for a grace period, which a few quiescent states of the only CPU end. Then
-/// gives back the tables that the quicklists keep.
+/// Frees the objects that wait for a grace period, which a few quiescent states of the only CPU
+/// end. Then gives back the tables that the quicklists keep.
 fn settle(kernel: &Tables) {
     while Grace::is_pending() {
         Grace::quiescent_state();

@@ -47,7 +47,7 @@ fn restrict(kernel: &Tables, start: u64, end: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps two pages, and compares each change with what the MMU makes of it.
+/// Maps two pages, and compares each change with the translations of the MMU.
 pub fn change(kernel: &Tables) -> Result<(), Error> {
     let [first, b] = [Page::alloc()?, Page::alloc()?];
     let a = first.clone(); // The kernel counts two users of the frame. The other one ends:

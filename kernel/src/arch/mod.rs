@@ -1,4 +1,5 @@
-//! What depends on the architecture. Each architecture has these modules, with the same functions:
+//! The code for x86-64 and for AArch64. Both architectures have these modules, with the same
+//! functions:
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,7 +14,7 @@
 //! | `exit` | the exit code of the emulator |
 //! | `place` | the addresses of memory and of the image, and the format of page tables |
 //!
-//! x86-64 also runs programs (`user`) and experiments (`turns`).
+//! x86-64 also runs programs (`user`) and counts instructions in experiments (`icount`).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

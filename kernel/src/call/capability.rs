@@ -42,7 +42,7 @@ pub(super) fn capget(call: &mut Call<'_>) -> Outcome {
     let has = if call.space().limits().may_lock { ALL } else { ALL & !IPC_LOCK };
     for piece in 0..pieces {
         let part = |all: u64| (all >> (32 * piece)) as u32;
-        // What it may use, what it may take, and what a new program inherits.
+        // The effective, the permitted and the inheritable set.
         call.user().write(data + 12 * piece, &[part(has), part(ALL), 0])?;
     }
     Ok(0)

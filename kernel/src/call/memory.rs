@@ -133,7 +133,7 @@ pub(super) fn madvise(call: &mut Call<'_>) -> Outcome {
         return Ok(0);
     }
     let (addr, len) = (addr as usize, len as usize);
-    // Monitors read of what it removes before it does.
+    // Monitors read of the removal before it happens.
     call.change(|call| {
         call.space().announce_removal(addr, len, advice)?;
         Ok(0)
@@ -184,7 +184,7 @@ fn lock_pages(call: &mut Call<'_>, on_fault: bool) -> Outcome {
     if call.moved() == 0
         && let Err(error) = call.space().with_vmas(|calls| calls.mlock(at, bytes, on_fault))
     {
-        // What it does before it fails, it does with the pages.
+        // This fails, too. Before a VMA without rights, it also brings the pages in.
         call.space().mlock(at, bytes, on_fault)?;
         return Err(error.into());
     }
@@ -279,7 +279,7 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
     while let (Some(own), Some(others)) = (here.get_mut(from), there.get_mut(to)) {
         let part = (own[1].min(others[1]) as usize).min(PART);
         let part = &mut bytes[..part];
-        // What is copied before a fault counts, on both sides.
+        // The bytes that are copied before a fault count, on both sides.
         let whole = |copied: Result<(), mm::CopyError>, len| match copied {
             Ok(()) => len,
             Err(error) => error.copied,

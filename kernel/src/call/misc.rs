@@ -196,7 +196,8 @@ fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
     }
 }
 
-/// prctl(2): the name of a thread, and what libraries ask.
+/// prctl(2): the name of a thread, its huge pages, memory that must not become executable, and
+/// settings for which libraries ask.
 pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
     let [what, at, rest @ .., _] = call.args;
     match what {
@@ -212,7 +213,7 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
             call.user().write(at, &name)?;
             Ok(0)
         }
-        // PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_VMA
+        // PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS
         3 => Ok(1),
         4 | 38 => Ok(0),
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE
@@ -292,7 +293,7 @@ pub(super) fn futex(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Changes a word as FUTEX_WAKE_OP says, and compares what was there.
+/// Changes a word as FUTEX_WAKE_OP says, and compares its old value.
 fn operate(call: &Call<'_>, at: u64, operation: u32) -> Result<bool, Errno> {
     let signed = |bits: u32| ((bits << 20) as i32) >> 20;
     let (kind, comparison) = (operation >> 28 & 7, operation >> 24 & 15);
@@ -326,7 +327,7 @@ fn operate(call: &Call<'_>, at: u64, operation: u32) -> Result<bool, Errno> {
     }
 }
 
-/// How a timeout is given.
+/// The form of a timeout: relative, or an absolute time of one of two clocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Time {
     Relative,

@@ -1,14 +1,14 @@
 //! System calls.
 //!
-//! A call gets a [`Call`]: the thread, what this CPU alone uses of it, and the arguments. It trusts
-//! none of these. It returns a number, or a [`Stop`]. `dispatch` makes a call, `table` has the
-//! calls by number, and each other file has those of a kind.
+//! A call gets a [`Call`]: the thread, its [`Own`] part, and the arguments, which it does not
+//! trust. It returns a number, or a [`Stop`]. `dispatch` makes a call, `table` has the calls by
+//! number, and each other file has those of a kind.
 //!
 //! # Waiting
 //! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].
-//! It is made again from the beginning after each wake-up, so it does nothing twice: what it has
-//! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time. A
-//! call that works for long does the same when its turn is over ([`Stop::Turn`]).
+//! It is made again from the beginning after each wake-up. It records its progress in
+//! [`Resume`](crate::task::thread::Resume), which is empty at the first time, so that it does
+//! nothing twice. A call that works for long does the same when its turn is over ([`Stop::Turn`]).
 
 mod capability;
 mod credentials;

@@ -1,8 +1,8 @@
-//! How a call ends.
+//! The outcome of a call.
 
 use crate::errno::Errno;
 
-/// Why a call does not return a number.
+/// The reason for which a call does not return a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     /// It failed.
@@ -12,7 +12,7 @@ pub(crate) enum Stop {
     /// A signal ended the waiting. The call is made again after the handler, or returns EINTR, as
     /// the handler was installed.
     Interrupted,
-    /// The registers are what they should be already.
+    /// No result goes into the registers: the call has set them, or the program does not go on.
     Registers,
     /// It returns 0, and other threads come first.
     Yield,
@@ -34,7 +34,7 @@ impl From<mm::Error> for Stop {
     }
 }
 
-/// What a call returns.
+/// The number that a call returns, or the reason for which it returns none.
 pub(crate) type Outcome = Result<u64, Stop>;
 
 /// Fails with an error number.

@@ -54,7 +54,7 @@ const KNOWN: u64 = VM
     | CHILD_SETTID
     | CLEAR_SIGHAND;
 
-/// What a new thread is to be.
+/// The arguments of a clone.
 struct New {
     flags: u64,
     exit_signal: u32,
@@ -193,7 +193,8 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     Ok(tid.into())
 }
 
-/// What a new process gets. Monitors of userfaultfd have read of a fork of the memory.
+/// The memory and the files for a new process. Monitors of userfaultfd have read of a fork of the
+/// memory.
 fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
     let forked = match call.own.resume.forked.take() {
         Some(forked) => forked,
@@ -220,7 +221,7 @@ fn fork_memory(call: &Call<'_>) -> Result<Space, Errno> {
         return Err(Errno(ENOMEM));
     }
     let space = call.space().fork(Tag::Assigned);
-    // What was made for the events of one that failed.
+    // Drops the events of a fork that failed, and the monitors for its child.
     Ok(space.inspect_err(|_| drop(Events::take(None)))?)
 }
 

@@ -1,6 +1,6 @@
-//! Calls on priorities and scheduling policies. `task/schedule.rs` says what they change.
+//! Calls on priorities and scheduling policies. `task/schedule.rs` has their effect.
 //!
-//! SCHED_FIFO, SCHED_RR and SCHED_DEADLINE promise what the kernel does not keep. They fail with
+//! The kernel cannot keep the promises of SCHED_FIFO, SCHED_RR and SCHED_DEADLINE. They fail with
 //! EPERM, as in Linux for a program without the right to them.
 
 use super::{Call, Outcome, fail};

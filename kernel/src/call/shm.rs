@@ -188,7 +188,7 @@ pub(super) fn shmdt(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
-/// What [`Space::shared_place`](mm::AddressSpace::shared_place) calls the object.
+/// The address that [`Space::shared_place`](mm::AddressSpace::shared_place) returns for the object.
 fn address(memory: &Shared<Memory>) -> usize {
     core::ptr::from_ref(&**memory).addr()
 }

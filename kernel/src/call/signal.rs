@@ -228,8 +228,8 @@ fn send_to(call: &Call<'_>, thread: &Arc<Thread>, of: u64) -> Outcome {
     Ok(0)
 }
 
-/// Reads what a program says of a signal that it sends. Only to itself, it may say that it comes
-/// from the kernel, or from kill or tkill.
+/// Reads the `siginfo_t` of a signal that a program sends. Only to itself, it may say that it
+/// comes from the kernel, or from kill or tkill.
 pub(super) fn read_info(
     call: &Call<'_>,
     at: u64,

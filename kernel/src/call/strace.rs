@@ -86,8 +86,8 @@ fn write_bytes(out: &mut Text, user: User<'_>, [at, len]: [u64; 2], json: bool) 
     }
 }
 
-/// A text in quotes; in JSON, the quotes are those of a string already. What is not printable is
-/// an escape that both forms have. `more`: it goes on.
+/// A text in quotes; in JSON, the quotes are those of a string already. Bytes that are not
+/// printable become escapes that both forms have. `more`: it goes on.
 fn write_text(out: &mut dyn Write, text: &[u8], json: bool, more: bool) -> fmt::Result {
     let quote = if json { "" } else { "\"" };
     out.write_str(quote)?;
@@ -135,7 +135,7 @@ fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome)
     let arguments = core::str::from_utf8(&arguments.0).map_err(|_| fmt::Error)?;
     write!(out, "({arguments}) = ")?;
     match outcome {
-        // An address, or what looks like one.
+        // An address, or a number that may be one.
         Ok(value) if *number == __NR_brk as usize || *value > i32::MAX as u64 => {
             write!(out, "{value:#x}")?
         }

@@ -17,8 +17,8 @@ pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
     Ok((seconds as u64).saturating_mul(SECOND).saturating_add(nanos as u64))
 }
 
-/// When a timer is due first, in the time of the machine: `value` nanoseconds from now, or at
-/// `value` if it is absolute, of the real time or of the machine's. 0 stops it.
+/// The time at which a timer is due first, in that of the machine: `value` nanoseconds from now,
+/// or at `value` if it is absolute, of the real time or of the machine's. 0 stops it.
 pub(crate) fn due(value: u64, is_absolute: bool, real_time_counts: bool) -> Option<u64> {
     match (value, is_absolute) {
         (0, _) => None,
@@ -134,7 +134,8 @@ pub(super) fn clock_nanosleep(call: &mut Call<'_>) -> Outcome {
     sleep_until(call, until, if absolute { 0 } else { rest })
 }
 
-/// Sleeps until a time, which is computed once. If a signal comes, writes what is left to `rest`.
+/// Sleeps until a time, which is computed once. If a signal comes, writes the time that is left to
+/// `rest`.
 fn sleep_until(call: &mut Call<'_>, until: impl FnOnce() -> u64, rest: u64) -> Outcome {
     let deadline = *call.own.resume.deadline.get_or_insert_with(until);
     match wait_until(call, deadline) {

@@ -1,4 +1,4 @@
-//! Calls that change memory of which monitors of userfaultfd hear.
+//! Calls that change registered memory, and tell the monitors of userfaultfd.
 
 use super::{Call, Outcome, Stop};
 use crate::file::userfault_events::Events;
@@ -17,8 +17,8 @@ impl Call<'_> {
         done
     }
 
-    /// Waits until the monitors have read of what this call has done; `child` is the space that a
-    /// fork has made.
+    /// Waits until the monitors have read the events of this call; `child` is the space that a fork
+    /// has made.
     pub(super) fn tell_monitors(&mut self, child: Option<&Arc<Space>>) -> Result<(), Stop> {
         if self.own.resume.events.is_none() {
             let Some(events) = Events::take(child) else { return Ok(()) };

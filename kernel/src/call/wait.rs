@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, ECHILD, EINVAL, ESRCH};
 
-/// Which children a call waits for.
+/// The children for which a call waits.
 struct Wanted {
     of: Children,
     /// Those with SIGCHLD as exit signal, and the others: clones.

@@ -8,7 +8,7 @@ use crate::clock;
 use alloc::format;
 use alloc::string::String;
 
-/// The feature of several ports. Only such a device keeps what the host is too slow to read.
+/// The feature of several ports. Only such a device keeps bytes that the host is too slow to read.
 const MULTIPORT: u32 = 1 << 1;
 /// Bits of the status.
 const ACKNOWLEDGE: u8 = 1;

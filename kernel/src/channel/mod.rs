@@ -27,7 +27,7 @@ use queue::Queue;
 use spin::Once;
 use spin::mutex::SpinMutex;
 
-/// What a frame to the host has.
+/// The kind of a frame to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum MessageKind {
@@ -50,8 +50,7 @@ pub(crate) enum MessageKind {
 const HEAD: usize = 4;
 /// The most bytes of a frame, with its head.
 const FRAME: usize = 64 << 10;
-/// The buffers for what comes from the host, and the bytes of each. QEMU fills one with 4 KiB at
-/// most.
+/// The buffers for bytes from the host, and the bytes of each. QEMU fills one with 4 KiB at most.
 const PLACES: u16 = 32;
 const PLACE: usize = 4 << 10;
 /// The bytes of the console in a frame.
@@ -132,7 +131,7 @@ impl fmt::Write for Lines {
     }
 }
 
-/// Writes bytes of a program, or what stands for them, to the host.
+/// Writes output to the host; without a channel, to the console.
 pub(crate) fn write(kind: MessageKind, bytes: &[u8]) {
     if !send(kind, bytes) {
         console::print_bytes(bytes);

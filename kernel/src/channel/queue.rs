@@ -2,7 +2,7 @@
 //! descriptors, the ring of those that the device may use, and, on the next page, the ring of those
 //! that it has used. Each buffer has one descriptor, with its number.
 //!
-//! # Which side writes what
+//! # Accesses of both sides
 //! A posted buffer belongs to the device until its number is in the used ring. The index of the
 //! available ring is stored with Release after descriptor and contents; the device's store of the
 //! used index pairs with our Acquire load, so its bytes are there. The device believes nothing of

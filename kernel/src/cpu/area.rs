@@ -36,7 +36,7 @@ pub(crate) struct Area {
     pub(crate) stats: CpuStats,
     /// The job that the CPU runs next.
     pub(crate) job: AtomicPtr<Job>,
-    /// What the architecture needs.
+    /// The part of the architecture.
     pub(crate) own: Own,
 }
 

@@ -1,4 +1,4 @@
-//! What a CPU runs until it idles.
+//! The job of a CPU: a program that it runs once.
 
 use core::sync::atomic::AtomicUsize;
 use machine::Program;

@@ -2,8 +2,8 @@
 //!
 //! An item watches an open description by its [`Changed`]. A change puts the item at the end of the
 //! list, once, and wakes the threads that wait. A wait takes items from the front, and asks each
-//! file what it is [ready](Pollable::ready) for. A level-triggered item that is ready goes back to
-//! the end. So the cost of a wait is that of the items in the list, not of all.
+//! file for the events for which it is [ready](Pollable::ready). A level-triggered item that is
+//! ready goes back to the end. So the cost of a wait is that of the items in the list, not of all.
 //!
 //! # Why no wake-up is lost
 //! A file changes its state before it tells of it. A wait takes an item out of the list before it
@@ -14,15 +14,15 @@
 //! asked after it can be told of. A thread that waits for the epoll is in its queue before it looks
 //! at the list for the last time.
 //!
-//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]): it costs
-//! what there are items, not paths. It is passed on again if the list was empty, or if a wait or a
-//! poll has looked at the epoll since. Otherwise this same thread has passed it on, and the list is
-//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has
-//! yet to look at it: it finds the later item, too.
+//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]): its cost
+//! grows with the items, not with the paths. It is passed on again if the list was empty, or if a
+//! wait or a poll has looked at the epoll since. Otherwise this same thread has passed it on, and
+//! the list is not empty. So no thread has begun to wait since, and the epolls that watch this one
+//! were told, and have yet to look at it: they find the later item, too.
 //!
 //! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
 //!
-//! # What keeps what
+//! # References
 //! An item has a weak reference to its description, which removes the item when it ends
 //! (`Open::unwatch`); the file has the epoll, until the item is removed. An epoll that ends
 //! removes its items from the files ([`Epoll::close`]). Items are added by calls that hold both
@@ -53,18 +53,19 @@ const LEVELS: usize = 5;
 const WATCHERS: usize = 4;
 /// The heap that an item uses, about.
 const ITEM: usize = 192;
-/// What of a mask is no event.
+/// The bits of a mask that are flags of the item, not events.
 const FLAGS: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
 
 /// Held while an epoll begins to watch another one.
 static NESTING: SpinMutex<()> = SpinMutex::new(());
 
-/// What an epoll watches: an open description.
+/// An open description, as an epoll watches it.
 pub(crate) trait Pollable: Send + Sync {
-    /// Where a change is told of, if there can be one. Epolls watch only such files.
+    /// The place where it tells of changes; none if it never changes. Epolls watch only files that
+    /// change.
     fn changed(&self) -> Option<&Changed>;
 
-    /// What it is ready for.
+    /// The events for which it is ready.
     fn ready(&self) -> u32;
 
     /// The file, if it is an epoll.
@@ -77,7 +78,7 @@ pub(crate) trait Pollable: Send + Sync {
 /// The address of a description, and the descriptor by which it was added.
 pub(crate) type Key = (usize, u32);
 
-/// What an item is asked for, and what it reports with its events.
+/// The events that a program asks an item for, and the data that the item reports with them.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     /// The events and flags.
@@ -110,7 +111,7 @@ struct Items {
     first: Option<Key>,
     last: Option<Key>,
     queued: usize,
-    /// The waits that take items now. What they give back is missing in the list.
+    /// The waits that take items now. The list lacks the items that they will give back.
     taking: usize,
     /// The change that was passed on last; 0 when the list was looked at since.
     passed: u64,
@@ -166,11 +167,11 @@ pub(crate) struct Event {
     pub(crate) data: u64,
     /// It is level-triggered: a later wait asks it again.
     again: bool,
-    /// What it was armed with.
+    /// The events for which the item was armed when the wait took it.
     armed: u32,
 }
 
-/// What a descriptor of epoll leads to.
+/// The file of a descriptor of epoll.
 pub(crate) struct Epoll {
     items: SpinMutex<Items>,
     pub(crate) changed: Changed,
@@ -239,7 +240,7 @@ impl Epoll {
         1 + nested.map(|nested| nested.depth(end, most - 1)).max().unwrap_or(0)
     }
 
-    /// Changes what an item is asked for.
+    /// Changes the mask and the data of an item, and arms it.
     ///
     /// # Errors
     /// ENOENT. EINVAL: it is exclusive.
@@ -368,7 +369,7 @@ impl Epoll {
         self.changed.threads.wake_all();
     }
 
-    /// A wait has taken what it wanted: puts level-triggered items back that it has reported.
+    /// A wait has taken its items: puts back the level-triggered ones that it has reported.
     pub(crate) fn give_back(&self, events: &[Event]) {
         let mut items = lock(&self.items);
         items.taking -= 1;

@@ -9,7 +9,7 @@ use spin::mutex::SpinMutex;
 /// The highest count.
 const MOST: u64 = u64::MAX - 1;
 
-/// What a descriptor of eventfd leads to.
+/// The file of a descriptor of eventfd.
 pub(crate) struct EventFd {
     count: SpinMutex<u64>,
     /// A read takes one (EFD_SEMAPHORE), not all.

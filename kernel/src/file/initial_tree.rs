@@ -103,8 +103,8 @@ fn cpus() -> Result<(), Errno> {
     write("node/node0/distance".into(), "10\n")
 }
 
-/// `/sys/kernel/mm/transparent_hugepage`: what faults do. There is no khugepaged, so it scans
-/// nothing. The numbers are plain files: a program that writes one changes nothing.
+/// `/sys/kernel/mm/transparent_hugepage`: settings of faults, and numbers. There is no khugepaged,
+/// so it scans nothing. The numbers are plain files: a program that writes one changes nothing.
 fn huge_pages() -> Result<(), Errno> {
     const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
     for (name, text) in [

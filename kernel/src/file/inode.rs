@@ -43,10 +43,10 @@ const PROC: u64 = 22;
 const NODE: usize = 448;
 /// The heap that an entry of a folder uses besides its name, about.
 const ENTRY: usize = 96;
-/// What Linux's trace of maps shows instead of a path that is too long.
+/// The text that listings of maps show instead of a path that is too long, as Linux's `perf` does.
 const TOO_LONG: &[u8] = b"//toolong";
 
-/// What an inode is.
+/// The kind of an inode, with its contents.
 pub(crate) enum InodeKind {
     Folder(SpinMutex<Folder>),
     File(Shared<Shmem<Kernel>>),
@@ -69,7 +69,7 @@ pub(crate) enum InodeKind {
     Proc(Box<dyn PseudoEntry>),
 }
 
-/// What a name in a folder leads to.
+/// The inode to which a name in a folder leads.
 pub(crate) struct FolderEntry {
     pub(crate) node: Arc<Inode>,
     _charge: Charge,

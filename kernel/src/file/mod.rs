@@ -11,8 +11,8 @@
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `deny_write` | files that are executed and not written, or the reverse |
 //! | `device` | devices |
-//! | `ready` | how files tell that they are ready |
-//! | `poll` | what they are ready for |
+//! | `ready` | changes of the readiness of files |
+//! | `poll` | the readiness of open descriptions; entries of poll and select |
 //! | `pipe` | pipes |
 //! | `pidfd` | descriptors of processes |
 //! | `epoll` | sets of files that are watched |
@@ -37,7 +37,7 @@
 //!
 //! A file tells of a change with none of these held. Then, in this order: the lock of nested
 //! epolls; the watchers of a file; the items of an epoll that watches it, or the watchers of that
-//! epoll, and so on. The look at what a file is ready for happens with none of them held.
+//! epoll, and so on. The look at the readiness of a file happens with none of them held.
 
 mod budget;
 pub(crate) mod deny_write;
@@ -261,7 +261,7 @@ impl Drop for Files {
     }
 }
 
-/// What execve(2) needs of a program file.
+/// A program file, for execve(2).
 pub(crate) struct Executable {
     pub(crate) memory: Shared<Shmem<Kernel>>,
     /// From the root; empty for a file without a name, which `/proc` leads to.

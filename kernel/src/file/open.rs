@@ -36,7 +36,7 @@ const OPEN: usize = 256;
 /// The largest file and position.
 const MOST: u64 = i64::MAX as u64;
 
-/// What a description may do.
+/// The access mode of a description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mode {
     pub(crate) read: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Open {
     pub(crate) mode: Mode,
     /// Flags as in open(2), without the access mode: some change.
     flags: AtomicU32,
-    /// Where it was opened, for `/proc/PID/fd`.
+    /// The name by which it was opened, for `/proc/PID/fd`.
     location: Location,
     position: SpinMutex<u64>,
     /// The socket, of the description of one. Its inode does not lead to it.
@@ -249,7 +249,8 @@ impl Open {
         })
     }
 
-    /// What it maps: `None` for /dev/zero, which maps anonymous memory. The rights were checked.
+    /// The memory that a map of it shows: `None` for /dev/zero, which maps anonymous memory. The
+    /// caller has checked the rights.
     ///
     /// # Errors
     /// ENODEV: it cannot be mapped. ENOMEM.
@@ -355,7 +356,8 @@ impl Open {
         Ok(count)
     }
 
-    /// What was written before memory ran out counts. With `writing`.
+    /// Writes to the memory of a file, with `writing` held. If memory runs out after some bytes,
+    /// these stay written, and the result is their count.
     fn write_memory(&self, memory: &Shmem<Kernel>, at: u64, from: &[u8]) -> Result<usize, Errno> {
         let room = MOST.checked_sub(at).filter(|room| *room > 0).ok_or(Errno(EFBIG))?;
         let from = &from[..from.len().min(room as usize)];

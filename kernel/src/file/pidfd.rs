@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use linux_raw_sys::errno::ENFILE;
 use linux_raw_sys::general::POLLHUP;
 
-/// What such a descriptor leads to.
+/// The file of a pidfd: the process, by its [`Pid`].
 pub(crate) struct PidFd {
     pub(crate) pid: Arc<Pid>,
     _charge: Charge,
@@ -17,13 +17,14 @@ pub(crate) struct PidFd {
 
 impl PidFd {
     /// # Errors
-    /// ENFILE: no budget for what is left of a process that has ended.
+    /// ENFILE: no budget for the [`Pid`], which may outlive the process.
     pub(crate) fn new(pid: Arc<Pid>) -> Result<PidFd, Errno> {
         let charge = Charge::new(size_of::<Pid>()).map_err(|_| Errno(ENFILE))?;
         Ok(PidFd { pid, _charge: charge })
     }
 
-    /// What it is ready for: READABLE if the process has ended, POLLHUP if its parent has waited.
+    /// The events for which it is ready: READABLE if the process has ended, POLLHUP if its parent
+    /// has waited.
     pub(super) fn ready(&self) -> u32 {
         let ended = if lock(&self.pid.ended).is_some() { READABLE } else { 0 };
         ended | if self.pid.is_reaped() { POLLHUP } else { 0 }

@@ -41,12 +41,12 @@ pub(crate) struct Pipe {
     pub(crate) changed: Changed,
 }
 
-/// What a poll finds.
+/// The state of a pipe, for polls, opens and FIONREAD.
 #[derive(Clone, Copy)]
 pub(crate) struct Ready {
-    /// Bytes that can be read.
+    /// Bytes in the buffer.
     pub(crate) bytes: usize,
-    /// Bytes that can be written.
+    /// Bytes for which the buffer has room.
     pub(crate) room: usize,
     pub(crate) readers: bool,
     pub(crate) writers: bool,

@@ -1,4 +1,4 @@
-//! What open descriptions are ready for, and those for which a poll or select waits.
+//! The readiness of open descriptions, and the entries of a poll or select.
 
 use super::device::Device;
 use super::epoll::{Epoll, Pollable};
@@ -75,7 +75,7 @@ impl Open {
     }
 }
 
-/// A descriptor and what is waited for.
+/// An entry of a poll or select: a descriptor, the events that it asks for, and those found.
 pub(crate) struct PolledFile {
     /// The place among those of the program: an index, or the number.
     pub(crate) place: usize,

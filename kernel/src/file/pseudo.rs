@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What is read and written of a file that is not memory.
+/// Reads and writes of a file that is not memory.
 pub(crate) trait Contents: Send + Sync {
     /// Reads bytes at a place.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno>;
@@ -30,7 +30,7 @@ pub(crate) enum Target {
     Inode(Arc<Inode>),
 }
 
-/// What a name means of which nothing is kept: a folder, a link or a file of `/proc`.
+/// The meaning of a name in `/proc`: a folder, a link or a file, of which nothing is kept.
 pub(crate) trait PseudoEntry: Send + Sync {
     /// The type, as in `st_mode`.
     fn file_type(&self) -> u32;
@@ -64,9 +64,9 @@ pub(crate) trait PseudoEntry: Send + Sync {
     /// As [`target`](Self::target).
     fn link_text(&self, own: u32) -> Result<Vec<u8>, Errno>;
 
-    /// What an open description reads: written now. None of a folder.
+    /// The contents for a new description: a text is written now. None for a folder.
     ///
     /// # Errors
-    /// EROFS: it is not for writing. ESRCH: the process has ended. ENOMEM.
+    /// EROFS: it is not for writing. ESRCH: the process has ended. ENFILE: no budget. ENOMEM.
     fn open(&self, writes: bool) -> Result<Option<Box<dyn Contents>>, Errno>;
 }

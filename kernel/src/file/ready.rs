@@ -1,7 +1,7 @@
-//! How files tell that they are ready: for poll, select and epoll.
+//! Changes of the readiness of files, for poll, select and epoll.
 //!
-//! [`Pollable::ready`](super::epoll::Pollable::ready) says what a file is ready for now. Its
-//! [`Changed`] is where threads wait for a change, and where epolls watch it. A file changes its
+//! [`Pollable::ready`](super::epoll::Pollable::ready) returns the events for which a file is ready
+//! now. Threads wait at its [`Changed`] for a change, and epolls watch it there. A file changes its
 //! state first, and calls [`Changed::wake`] afterwards, with no lock held. A waiter registers
 //! first, and looks at `ready` afterwards. So it sees the change, or is woken.
 //!

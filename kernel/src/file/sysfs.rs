@@ -41,7 +41,7 @@ const fn fixed(path: &'static str, words: &'static [&'static str], chosen: usize
     Setting { fixed: true, ..live(path, words, chosen) }
 }
 
-/// Where there are huge pages, and blocks of a size that inherits it.
+/// The memory that gets huge pages and blocks, of each size that inherits this setting.
 static TOP: Setting = live("enabled", ENABLED, 1);
 /// Pages of 2 MiB.
 static HUGE: Setting = live("hugepages-2048kB/enabled", OF_SIZE, 1);
@@ -133,7 +133,7 @@ pub(crate) fn set_huge_pages(word: &str) -> Result<(), Errno> {
     [&TOP, &HUGE].iter().try_for_each(|setting| setting.choose(word.as_bytes()))
 }
 
-/// Where a program gets pages of 2 MiB that has not forbidden them.
+/// The memory that gets pages of 2 MiB, in a program that has not forbidden them.
 fn huge_pages() -> HugePages {
     match HUGE.resolved() {
         "always" => HugePages::Always,

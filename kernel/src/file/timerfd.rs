@@ -13,7 +13,7 @@ use spin::mutex::SpinMutex;
 
 #[derive(Default)]
 struct State {
-    /// When it is due next, or was due, if it was set.
+    /// The time at which it is due next, or was due; none if it is stopped.
     due: Option<u64>,
     interval: u64,
     /// It was due, and was not read.
@@ -21,7 +21,7 @@ struct State {
     timer: Option<Timer>,
 }
 
-/// What a descriptor of timerfd leads to.
+/// The file of a descriptor of timerfd.
 pub(crate) struct TimerFd {
     /// Times that a program gives count from 1970.
     pub(crate) real_time: bool,

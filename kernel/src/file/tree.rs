@@ -1,8 +1,8 @@
 //! Changes of folders.
 //!
-//! One lock serializes them. So a change may look at several folders, one after another, and what
-//! it has seen stays so. Walks do not take it: a rename adds the new name before it removes the old
-//! one, so a walk finds the inode by one of them.
+//! One lock serializes them. So a change may look at several folders, one after another, and they
+//! stay as it has seen them. Walks do not take it: a rename adds the new name before it removes the
+//! old one, so a walk finds the inode by one of them.
 
 use super::inode::{CHANGED, Folder, FolderEntry, Inode, InodeKind, WRITTEN};
 use crate::errno::Errno;
@@ -156,7 +156,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What renameat2(2) does with an entry that has the new name.
+/// The treatment of an entry that already has the new name (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
     Replace,

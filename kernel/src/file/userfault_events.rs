@@ -1,10 +1,10 @@
 //! Events of userfaultfd: a call that has changed registered memory waits until the monitor has
 //! read of it.
 //!
-//! `mm` tells this CPU of the events when the change is done (`monitor`). The call takes them
-//! ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), with what it
-//! has done: made again, it only waits on. As in Linux, one event is told after the other, and only
-//! the end of the thread, or of the monitor, ends the waiting otherwise.
+//! `mm` tells this CPU of the events when the change is done ([`userfaultfd::Found`]). The call
+//! takes them ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), with
+//! its result: made again, it only waits on. As in Linux, one event is told after the other, and
+//! only the end of the thread, or of the monitor, ends the waiting otherwise.
 //!
 //! A fork makes the monitor of the child's memory. The event keeps it until a process has read the
 //! event, and has got a descriptor for it. If none does, it is dropped, and the child's memory is
@@ -54,7 +54,7 @@ pub(crate) struct Event {
     pub(crate) told: Arc<Told>,
 }
 
-/// What a read of a monitor finds.
+/// The next message of a monitor: a fault or an event.
 pub(crate) enum Message {
     /// A thread that waits for a page.
     Fault(Words, Arc<dyn Sleeper>),
@@ -103,7 +103,7 @@ impl Events {
         if let Some(space) = child {
             children.iter().for_each(|monitor| monitor.set_space(space));
         }
-        // Without events, what is left of a fork that failed is dropped.
+        // Without events, the monitors that a failed fork has made are dropped.
         (!events.is_empty()).then(|| Events { rest: events.into_iter(), children, current: None })
     }
 

@@ -66,7 +66,7 @@ const SIZE: usize = 256;
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 static MONITORS: SpinMutex<BTreeMap<u64, Known>> = SpinMutex::new(BTreeMap::new());
 
-/// What calls of `mm` may ask of a monitor without keeping it.
+/// The state of a monitor that calls of `mm` read and change without keeping the monitor.
 struct Known {
     monitor: Weak<Monitor>,
     features: u64,
@@ -75,7 +75,7 @@ struct Known {
     changing: usize,
 }
 
-/// Uses what is known of the monitor with this number of `mm`, unless it was closed.
+/// Calls `use_it` with the [`Known`] of the monitor with this number of `mm`, unless it was closed.
 fn known<T>(uffd: u64, use_it: impl FnOnce(&mut Known) -> T) -> Option<T> {
     lock(&MONITORS).get_mut(&(uffd >> id::BITS)).map(use_it)
 }
@@ -99,7 +99,7 @@ struct Waiting {
     is_read: bool,
 }
 
-/// What a descriptor of userfaultfd leads to. Dropping it unregisters its memory.
+/// The file of a descriptor of userfaultfd. Dropping it unregisters its memory.
 pub(crate) struct Monitor {
     number: u64,
     /// That of a child is known when the fork is done.
@@ -200,7 +200,7 @@ impl Monitor {
         uffd >> id::BITS == self.number
     }
 
-    /// How its memory is registered.
+    /// The monitor, as `mm` registers its memory.
     fn uffd(&self) -> Uffd {
         let (follows_fork, follows_remap) = (self.has(EVENT_FORK), self.has(EVENT_REMAP));
         Uffd { id: self.id(), follows_fork, follows_remap }
@@ -384,8 +384,8 @@ impl Drop for Monitor {
 /// The monitors, as `mm` knows them.
 pub(crate) struct Monitors;
 
-/// What `mm` has told a CPU in the call or fault under way. A CPU reads its own, right after `mm`
-/// has called it: kernel code stays on its CPU.
+/// Faults and events of which `mm` has told a CPU in the call or fault under way. A CPU reads its
+/// own, right after `mm` has called it: kernel code stays on its CPU.
 #[derive(Default)]
 pub(super) struct Found {
     /// The last fault that is a monitor's.

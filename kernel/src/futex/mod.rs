@@ -24,7 +24,7 @@ use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
 use machine::{Translated, VirtAddr};
 use queue::{Bucket, Place};
 
-/// What `queue` uses; its models have loom's.
+/// The atomics and the lock of `queue`; its models have loom's.
 mod sync {
     pub(super) use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(super) use spin::mutex::SpinMutex as Mutex;

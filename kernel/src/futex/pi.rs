@@ -67,7 +67,7 @@ pub(crate) struct Word {
     pub(crate) at: u64,
 }
 
-/// What a step has come to.
+/// The result of a step.
 enum PiStep<T> {
     Done(T),
     /// The word has changed meanwhile.

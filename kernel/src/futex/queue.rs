@@ -78,7 +78,7 @@ pub(super) struct Place<K> {
     pub(super) bucket: usize,
 }
 
-/// Adds a new waiter, if `fits` says so with the lock held. Returns what it said.
+/// Adds a new waiter, if `fits` says so with the lock held. Returns the result of `fits`.
 ///
 /// # Errors
 /// No memory.
@@ -133,7 +133,7 @@ pub(super) fn wake<K: PartialEq>(
 /// says so with both locks held. Returns how many both are.
 ///
 /// # Errors
-/// What `fits` said. Nothing has changed.
+/// The result of `fits`. Nothing has changed.
 pub(super) fn requeue<K: PartialEq + Copy>(
     table: &[Bucket<K>],
     from: Place<K>,

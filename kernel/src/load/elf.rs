@@ -28,7 +28,7 @@ pub(super) const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 /// The most segments of a program.
 const SEGMENTS: usize = 64;
-/// Where programs that may lie anywhere begin, before some random pages are added.
+/// The start of programs that may lie anywhere, before some random pages are added.
 const ANYWHERE: usize = 0x5555_5555_4000;
 /// The largest alignment that is heeded.
 const ALIGNMENT: u64 = 1 << 30;
@@ -58,7 +58,7 @@ pub(super) struct Headers {
     range: core::ops::Range<usize>,
 }
 
-/// What is to lie where.
+/// The role of a file in a new space, which decides on its place.
 pub(super) enum Role {
     Program,
     Interpreter,

@@ -10,7 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `script` | the first line of a script |
-//! | `elf` | the file: what to map, and where |
+//! | `elf` | the file: its segments, and their places |
 //! | `space` | its address space |
 //! | `stack` | the stack as a program finds it: arguments, environment, auxiliary vector |
 
@@ -49,7 +49,7 @@ fn name(path: &[u8]) -> Name {
     name
 }
 
-/// Where a program is looked for: by the process of this number, in this place.
+/// The process that looks for a program: its place, its number, and its user and group.
 pub(crate) struct From<'a> {
     pub(crate) place: &'a Place,
     pub(crate) pid: u32,
@@ -145,7 +145,7 @@ fn find(
     Err(Errno(ELOOP))
 }
 
-/// What /proc says of a program.
+/// Describes a program, for /proc.
 ///
 /// # Errors
 /// ENOMEM.

@@ -1,6 +1,6 @@
-//! The stack of a new program: its arguments, its environment, and what the kernel tells it (the
-//! auxiliary vector). From high to low addresses: the texts, random bytes, the vector, the
-//! environment's pointers, the arguments' pointers, their number.
+//! The stack of a new program: its arguments, its environment, and the auxiliary vector of the
+//! kernel. From high to low addresses: the texts, random bytes, the vector, the environment's
+//! pointers, the arguments' pointers, their number.
 
 use super::elf::Image;
 use crate::errno::Errno;

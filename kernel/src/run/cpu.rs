@@ -102,7 +102,8 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         if now != ticks {
             ticks = now;
             thread.tell(own, !was_in_program);
-            // A thread that runs alone has no end of its turn. What it has retired is due by now.
+            // A thread that runs alone has no end of its turn. The objects that it has retired are
+            // due by now.
             quiet();
             input::pump();
             if own.is_turn_over() {

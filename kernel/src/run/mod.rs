@@ -114,7 +114,8 @@ fn drain() {
     });
 }
 
-/// What programs did.
+/// The statistics of the run, as members of a JSON object: calls, faults, frames, IPIs of
+/// shootdowns, and flushes.
 fn statistics() -> String {
     let mut text = String::from("\"calls\":{");
     let mut comma = "";

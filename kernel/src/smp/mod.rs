@@ -1,4 +1,4 @@
-//! All CPUs: how they start, what they run, and the idle loop.
+//! All CPUs: their start, their jobs, and the idle loop.
 //!
 //! A CPU runs its job to the end, and sleeps otherwise; timer interrupts come in between. The loop
 //! that runs programs (`run::cpu`) is such a job. Before it sleeps, it reports to the grace

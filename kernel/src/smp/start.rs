@@ -81,6 +81,6 @@ pub(crate) fn take_part() {
     area::set_online();
     // Drops translations that it cached before it could be asked to flush. The kernel's are global.
     Kernel.flush(Flush::All);
-    assert!(Grace::start(), "no memory for what this CPU retires");
+    assert!(Grace::start(), "no memory for the objects that this CPU retires");
     irqchip::start_timer(HERTZ);
 }

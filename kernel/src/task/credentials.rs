@@ -31,7 +31,7 @@ pub(crate) struct Identity {
     pub(crate) groups: Arc<Vec<u32>>,
 }
 
-/// Which numbers a call changes.
+/// The numbers that a call changes: of users or of groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdKind {
     User,
@@ -39,7 +39,7 @@ pub(crate) enum IdKind {
 }
 
 impl Identity {
-    /// Whether the process may become anyone.
+    /// Whether the process may take any user and group.
     pub(crate) fn may_change(&self) -> bool {
         self.user[EFFECTIVE] == 0
     }

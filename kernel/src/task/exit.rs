@@ -61,8 +61,8 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
     }
 }
 
-/// Goes on with what a thread does before all else: it empties memory. Returns the step of the
-/// loop that follows, as `step` does.
+/// Goes on emptying memory, which a thread does before all else. Returns the step of the loop that
+/// follows, as `step` does.
 #[cold]
 pub(crate) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = own.empties.take_if(|space| memory::empty(space))?;

@@ -42,7 +42,7 @@ impl Memory {
         Memory { space, user: Some(Arc::new(())) }
     }
 
-    /// That of another process, which shares it.
+    /// The same memory for another process.
     pub(crate) fn share(&self) -> Memory {
         Memory { space: Arc::clone(&self.space), user: self.user.clone() }
     }

@@ -5,18 +5,18 @@
 //! | `exit` | the end of threads and processes |
 //! | `oom` | memory that runs out |
 //! | `signal` | signals |
-//! | `process` | a process: what its threads share; the table of all processes |
+//! | `process` | a process: the state that its threads share; the table of all processes |
 //! | `thread` | a thread: its registers |
 //! | `run_queue` | the queues of ready threads |
-//! | `program` | what is known of a program |
+//! | `program` | the program of a process, for `/proc`, and a loaded one that can start |
 //! | `credentials` | the users and groups of a process |
-//! | `pid` | what is left of a process that has ended |
+//! | `pid` | the number of a process, and its end |
 //! | `state` | whether a thread runs, waits or is ready |
 //! | `schedule` | how long a thread runs while others wait |
 //! | `usage` | the time and the faults of threads |
 //! | `memory` | the memory of a process |
 //! | `wait` | queues of threads that wait for an event |
-//! | `timer` | what is called at a time |
+//! | `timer` | timers, which call a value at a time |
 //!
 //! Each uses those below it; `process`, `thread` and `run_queue` also use each other, and the
 //! states of `signal` are below `process`. Files come between `program` and `memory`.
@@ -37,7 +37,7 @@ pub(crate) mod timer;
 pub(crate) mod usage;
 pub(crate) mod wait;
 
-/// What `state` uses; its models have loom's.
+/// The atomics of `state`; its models have loom's.
 use core::sync::atomic as sync;
 
 pub(crate) use memory::Space;

@@ -1,8 +1,9 @@
 //! Memory that runs out: which program ends, and how its pages come back.
 //!
-//! `mm` asks when a fault, or a copy to a program, finds no frame. First comes what is on its way
-//! back: what other spaces hold for a grace period, and the pages of processes that are ending.
-//! Only then a process is killed: the one with the most resident pages, `oom_score_adj` counted.
+//! `mm` asks when a fault, or a copy to a program, finds no frame. First comes memory that is on
+//! its way back: pages that wait in any space for a grace period, and those of processes that are
+//! ending. Only then a process is killed: the one with the most resident pages, `oom_score_adj`
+//! counted.
 //! The CPU that asks takes the pages of the victim back by itself, so it need not wait until the
 //! victim has left all CPUs, nor for the turn of a thread.
 //!
@@ -37,8 +38,8 @@ pub(crate) fn is_near() -> bool {
     (Kernel.free_frames() as u64) < frames_at_start() / 100
 }
 
-/// Whether memory is on its way back: a process is ending. Takes back its pages, and what waits for
-/// a grace period.
+/// Whether memory is on its way back: a process is ending. Takes back its pages, and those that
+/// wait for a grace period.
 pub(crate) fn is_passing() -> bool {
     let ends = |process: &Arc<Process>| {
         lock(&process.exiting).is_some() && lock(&process.handle.ended).is_none()
@@ -55,7 +56,7 @@ pub(crate) struct Shortage;
 
 /// Held by the CPU that makes room.
 static MAKES_ROOM: SpinMutex<()> = SpinMutex::new(());
-/// How often a CPU has made room.
+/// The number of times that a CPU has made room.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 impl OnLimit for Shortage {
@@ -80,7 +81,7 @@ impl OnLimit for Shortage {
     }
 }
 
-/// Takes back what waits for a grace period in any space, and the pages of processes that are
+/// Takes back pages that wait for a grace period in any space, and those of processes that are
 /// ending. Returns whether there were any.
 fn take_back() -> bool {
     let mut taken = 0;
@@ -173,8 +174,8 @@ fn points(process: &Process, space: &Space) -> Option<i64> {
     (adjust > -1000).then(|| resident + adjust * frames_at_start() as i64 / 1000)
 }
 
-/// What `/proc/PID/oom_score` shows: 0 for a process that is never killed, 666 for one without
-/// pages, 1333 for one that has all memory.
+/// The number in `/proc/PID/oom_score`: 0 for a process that is never killed. If `oom_score_adj`
+/// is 0, it is 666 for a process without pages, and 1333 for one that has all memory.
 pub(crate) fn score(process: &Process) -> i64 {
     let points = process.space().and_then(|space| points(process, &space));
     let total = (frames_at_start() as i64).max(1);

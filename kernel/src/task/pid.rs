@@ -1,13 +1,13 @@
-//! The number of a process, and how the process ended: what is left of it for descriptors (pidfd)
-//! and parents. It is an object of its own, as in Linux, because a number may come to mean another
-//! process, and because a descriptor needs no more.
+//! The number of a process, and its end, for descriptors (pidfd) and parents. It is an object of
+//! its own, as in Linux, because a number may come to mean another process, and because a
+//! descriptor needs no more.
 
 use crate::file::ready::Changed;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general::POLLHUP;
 use spin::mutex::SpinMutex;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
     /// It called exit.

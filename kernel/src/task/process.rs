@@ -1,4 +1,4 @@
-//! A process: what its threads share. The table of all processes.
+//! A process: the state that its threads share. The table of all processes.
 
 use super::credentials::Identity;
 use super::memory::{Memory, Space};
@@ -32,7 +32,7 @@ const NUMBERS: u32 = 1 << 22;
 /// A process.
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// The same number, with what outlives the process.
+    /// The same number, and the end of the process. Descriptors may keep it for longer.
     pub(crate) handle: Arc<Pid>,
     /// The process group and the session.
     pub(crate) group: AtomicU32,
@@ -52,14 +52,14 @@ pub(crate) struct Process {
     pub(crate) files: SpinMutex<Option<Arc<Files>>>,
     pub(crate) place: SpinMutex<Place>,
     pub(crate) signals: SpinMutex<OfProcess>,
-    /// Set when it is ending: how.
+    /// The cause of its end; none while it is not ending.
     pub(crate) exiting: SpinMutex<Option<Exit>>,
     /// The signal that its parent gets at its end; 0 for none. A new parent, and the parent of a
     /// new program, get SIGCHLD.
     pub(crate) exit_signal: AtomicU32,
     /// The programs that it has started by execve.
     pub(crate) programs: AtomicU32,
-    /// Those that its parent had started when it made this process.
+    /// The programs that its parent had started when it made this process.
     pub(crate) programs_of_parent: AtomicU32,
     /// Woken when a child ends.
     pub(crate) events: WaitQueue,
@@ -71,11 +71,11 @@ pub(crate) struct Process {
     pub(crate) name: SpinMutex<Name>,
     /// The program, for /proc.
     pub(crate) program: SpinMutex<Program>,
-    /// What its threads have used in turns that are over.
+    /// CPU time and faults of its threads, each up to its last [`Thread::tell`].
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
     pub(crate) timers: Timers,
-    /// What its children have used for which it has waited.
+    /// CPU time and faults of the children for which it has waited, and of theirs.
     pub(crate) used_by_children: Usage,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a program: its name, and what a process starts with.
+//! The program of a process, for `/proc`, and a loaded program that can start.
 
 use super::memory::Space;
 use crate::file::deny_write::Image;
@@ -15,7 +15,7 @@ pub(crate) fn shown(name: &Name) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// What /proc says of a program.
+/// The program of a process: its path and arguments are for `/proc`.
 #[derive(Clone, Default)]
 pub(crate) struct Program {
     pub(crate) path: Vec<u8>,

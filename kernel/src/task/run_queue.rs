@@ -41,11 +41,11 @@ struct Queue {
 /// The ready threads of a CPU.
 #[derive(Default)]
 struct Ready {
-    /// Those that run in this round.
+    /// The threads that still have a turn in this round.
     now: VecDeque<Arc<Thread>>,
-    /// Those that have used their turns of it.
+    /// The threads that have used their turns of it.
     later: VecDeque<Arc<Thread>>,
-    /// When the first of these came.
+    /// The time at which `later` got its first thread.
     since: u64,
 }
 
@@ -118,8 +118,8 @@ fn add_to(cpu: CpuId, thread: Arc<Thread>) {
         // Relaxed: a hint.
         queue.len.store(ready.len(), Ordering::Relaxed);
     }
-    // Pairs with the fence of `next`: either this CPU sees that the other is idle, or that one sees
-    // the thread.
+    // Pairs with the fence of `set_idle`: either this CPU sees that the other is idle, or that one
+    // sees the thread.
     fence(Ordering::SeqCst);
     if IDLE.load().contains(cpu) {
         interrupt(cpu);
@@ -156,7 +156,7 @@ fn interrupt(cpu: CpuId) {
     }
 }
 
-/// Wakes all idle CPUs: there is nothing more to do.
+/// Interrupts all other CPUs, so that idle ones wake: there is nothing more to run.
 pub(crate) fn wake_all() {
     for cpu in Kernel.online().iter() {
         interrupt(cpu);

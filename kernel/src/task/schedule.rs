@@ -1,4 +1,4 @@
-//! How long a thread runs while others wait: its nice value and its policy.
+//! The length of a thread's turn while others wait: its nice value and its policy.
 //!
 //! Each CPU runs its ready threads in turns ([`queue`](super::run_queue)). A step of the nice value
 //! makes a turn longer or shorter by a quarter, from one tick to ten. So a thread gets at most ten
@@ -21,7 +21,7 @@ const TURN: u64 = 8_000_000;
 const SHORTEST: u64 = 4_000_000;
 const LONGEST: u64 = 40_000_000;
 
-/// What a thread does when its turn is over.
+/// The fate of a thread whose turn is over.
 pub(crate) enum Next {
     /// It goes on when its turn comes again.
     Ready,
@@ -81,7 +81,7 @@ impl Schedule {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Sets what is left of its turn.
+    /// Sets the nanoseconds that are left of its turn.
     pub(crate) fn set_left(&self, nanos: u64) {
         self.left.store(nanos, Ordering::Relaxed);
     }
@@ -97,7 +97,8 @@ impl Schedule {
         steps.fold(TURN, longer).clamp(SHORTEST, LONGEST)
     }
 
-    /// What a new thread of this one has.
+    /// Gives a new thread of this one its nice value and its policy, without [`RESET`]. With that,
+    /// a nice value below 0 becomes 0.
     pub(crate) fn inherit(&self, child: &Schedule) {
         let resets = self.policy() & RESET != 0;
         let nice = self.nice();

@@ -44,8 +44,8 @@ impl State {
         }
     }
 
-    /// The thread will wait, unless it is woken from now on. The caller then looks whether what it
-    /// waits for has happened. Cost: a store and a fence.
+    /// The thread will wait, unless it is woken from now on. The caller then looks whether the
+    /// event has come already. Cost: a store and a fence.
     pub(crate) fn begin_wait(&self) {
         // Relaxed: the fence orders it before the look at the event. It pairs with that of `wake`.
         self.state.store(WAITING, Ordering::Relaxed);
@@ -61,8 +61,8 @@ impl State {
     /// Gives the thread up, if it still has to wait. Its registers are saved. Returns false if it
     /// has been woken; then this CPU still has it.
     pub(crate) fn park(&self) -> bool {
-        // Release: what this CPU did to the thread comes before; pairs with the Acquire of `wake`,
-        // from which the queue's lock passes it on.
+        // Release: this CPU's changes to the thread come before; pairs with the Acquire of `wake`,
+        // from which the queue's lock passes them on.
         self.state.compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -122,16 +122,16 @@ impl State {
         self.wake()
     }
 
-    /// Whether the thread has to look.
+    /// Whether the thread has to look for signals and for its end.
     pub(crate) fn has_attention(&self) -> bool {
-        // Relaxed: what the thread then looks at has locks.
+        // Relaxed: the signals and the end, at which the thread then looks, have locks.
         self.attention.load(Ordering::Relaxed)
     }
 
     /// Clears the mark, before the thread looks.
     pub(crate) fn take_attention(&self) {
-        // Relaxed: a sender sets the mark after it has held the lock of what it changed. So if this
-        // comes after the sender's, the look that follows comes after that lock.
+        // Relaxed: a sender sets the mark after it has changed the signals or the end under their
+        // lock. So if this comes after the sender's, the look that follows comes after that lock.
         self.attention.store(false, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! A thread.
 //!
-//! # Who may touch what
+//! # Access
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
@@ -49,7 +49,7 @@ pub(crate) struct Thread {
     state: State,
     /// It never waits again.
     ended: AtomicBool,
-    /// What it has used, as far as it has been told.
+    /// CPU time and faults of the thread, up to the last [`Thread::tell`].
     pub(crate) used: Usage,
     /// The CPU that ran it last.
     pub(crate) cpu: AtomicUsize,
@@ -59,12 +59,12 @@ pub(crate) struct Thread {
     pub(crate) schedule: Schedule,
 }
 
-// SAFETY: `own` is used by one CPU at a time, as the table above says; all else is shared.
+// SAFETY: `own` is used by one CPU at a time, as the table of `state.rs` says; all else is shared.
 unsafe impl Sync for Thread {}
 // SAFETY: as above.
 unsafe impl Send for Thread {}
 
-/// What only the CPU uses that runs the thread.
+/// The part of a thread that only the CPU uses that runs it.
 pub(crate) struct Own {
     pub(crate) registers: Registers,
     pub(crate) xstate: XState,
@@ -76,9 +76,9 @@ pub(crate) struct Own {
     pub(crate) clear_tid: u64,
     /// The head of the list of robust futexes.
     pub(crate) robust_list: u64,
-    /// What a call has recorded that waits.
+    /// The progress of a call that will be made again.
     pub(crate) resume: Touched,
-    /// What it has used.
+    /// CPU time and faults since the last [`Thread::tell`], and the end of the turn.
     pub(crate) clock: Clock,
     /// The monitor that is to resolve its fault, while it waits for that.
     pub(crate) monitor: Option<Weak<Monitor>>,
@@ -88,7 +88,8 @@ pub(crate) struct Own {
     pub(crate) stack: AltStack,
 }
 
-/// What a call finds when it is made again after waiting. Each kind of call uses some.
+/// The progress of a call, which it finds when it is made again. Each kind of call uses some
+/// fields.
 #[derive(Default)]
 pub(crate) struct Resume {
     /// It is made again, before the program goes on.
@@ -112,17 +113,17 @@ pub(crate) struct Resume {
     pub(crate) program: Option<(Loaded, Program)>,
     /// The events of which monitors of userfaultfd are to read before the call returns.
     pub(crate) events: Option<Events>,
-    /// What a call returns that has changed memory, when they have read of it.
+    /// The result of a call that has changed memory: it returns it when they have read the events.
     pub(crate) changed: Option<Outcome>,
-    /// What the child of a fork gets, of which they are to read.
+    /// The memory and the files for the child of a fork, while they read of the fork.
     pub(crate) forked: Option<Forked>,
-    /// What a poll or select waits for.
+    /// The entries of a poll or select, with the files for which it waits.
     pub(crate) polled: Option<Vec<PolledFile>>,
     /// The size of the file when a fallocate began.
     pub(crate) size: Option<u64>,
     /// The end of a pipe that waits for the other.
     pub(crate) opening: Option<Opening>,
-    /// What the line about the call says of its beginning.
+    /// The beginning of the call, for its line (`call::strace`).
     pub(crate) begun: Option<Begun>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
@@ -130,8 +131,8 @@ pub(crate) struct Resume {
     pub(crate) files: [Option<(u64, Arc<Open>)>; 2],
 }
 
-/// What a fork has made for a child. The files are those of before its monitors have read of it: a
-/// descriptor that one of them gets is not the child's.
+/// The memory and the files for the child of a fork. A copy of the table of files is made before
+/// monitors read of the fork, so the child does not get the descriptors that they get by it.
 #[derive(Clone)]
 pub(crate) struct Forked {
     pub(crate) space: Arc<Space>,
@@ -141,13 +142,13 @@ pub(crate) struct Forked {
 /// An end of a pipe with a name, which is opened, and waits for the other end.
 pub(crate) struct Opening {
     pub(crate) open: Arc<Open>,
-    /// Those of open(2).
+    /// The flags of open(2).
     pub(crate) flags: u32,
     /// The openings of the other end before.
     pub(crate) before: u64,
 }
 
-/// What the line about a call (`call::strace`) says of its beginning.
+/// The beginning of a call, for the line about it (`call::strace`).
 pub(crate) struct Begun {
     pub(crate) at: u64,
     pub(crate) number: usize,
@@ -313,7 +314,7 @@ impl Thread {
         if self.tid() == self.process.pid { &self.process.name } else { &self.name }
     }
 
-    /// What only this CPU uses.
+    /// The part that only this CPU uses.
     ///
     /// # Safety
     /// This CPU runs the thread, and has no other reference to it.
@@ -323,8 +324,8 @@ impl Thread {
         unsafe { &mut *self.own.get() }
     }
 
-    /// The thread will wait, unless it is woken from now on. The caller then looks whether what it
-    /// waits for has happened.
+    /// The thread will wait, unless it is woken from now on. The caller then looks whether the
+    /// event has come already.
     pub(crate) fn begin_wait(&self) {
         self.state.begin_wait();
     }
@@ -378,7 +379,7 @@ impl Thread {
         run_queue::poke(self);
     }
 
-    /// Whether it has to look: asked on the way to the program.
+    /// Whether it has to look for signals and for its end: asked on the way to the program.
     pub(crate) fn has_attention(&self) -> bool {
         self.state.has_attention()
     }
@@ -396,8 +397,8 @@ impl Thread {
         self.call_attention();
     }
 
-    /// Adds what is new to what the thread and its process have used, as time in the program, or
-    /// `in_kernel`. Four atomic additions.
+    /// Adds the time and the faults since the last call to those of the thread and its process: as
+    /// time in the program, or `in_kernel`. Four atomic additions, or six with `in_kernel`.
     pub(crate) fn tell(&self, own: &mut Own, in_kernel: bool) {
         let more = own.clock.take(in_kernel);
         self.used.add(more);

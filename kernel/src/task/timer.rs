@@ -1,6 +1,6 @@
-//! What is called at a time: threads that wait, and timers of processes and files. Each CPU has a
-//! list. It looks in its loop, and so after each tick: a timer is late by a tick at most, unless
-//! the kernel works for long.
+//! Timers: each calls a value at its time, such as a waiting thread, a process, or a timer of a
+//! program. Each CPU has a list, and looks at it in its loop, so also after each tick: a timer is
+//! late by a tick at most, unless the kernel works for long.
 
 use crate::clock;
 use crate::lock::lock;
@@ -13,7 +13,7 @@ use machine::Cpus;
 use spin::Once;
 use spin::mutex::SpinMutex;
 
-/// The time of a timer, and the address of what is called.
+/// The time of a timer, and the address of the value that it calls.
 type Due = (u64, usize);
 
 #[repr(align(128))]
@@ -34,7 +34,7 @@ fn here() -> &'static Timers {
     &all()[Kernel.current().index()]
 }
 
-/// What is called at a time. No lock is held.
+/// A value that a timer calls. No lock is held then.
 pub(crate) trait Expire: Send + Sync {
     /// The time has come.
     fn expire(self: Arc<Self>);
@@ -53,7 +53,7 @@ impl Timer {
     }
 }
 
-/// Calls this at this time, or later. A value has one timer at most.
+/// Calls `value` at this time, or later. A value has one timer at most.
 pub(crate) fn call_at(time: u64, value: Weak<dyn Expire>) -> Timer {
     let (timers, due) = (here(), (time, value.as_ptr().addr()));
     lock(&timers.due).insert(due, value);
@@ -62,7 +62,7 @@ pub(crate) fn call_at(time: u64, value: Weak<dyn Expire>) -> Timer {
     Timer { cpu: Kernel.current().index(), due }
 }
 
-/// Calls what this CPU has to call at a time that has come. One load if there is none.
+/// Calls the values of this CPU's timers whose time has come. One load if there is none.
 pub(crate) fn expire() {
     let timers = here();
     // Read once, so that a timer that is started anew with a short period comes next time.

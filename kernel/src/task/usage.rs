@@ -1,4 +1,4 @@
-//! What threads have used: time, and page faults.
+//! CPU time and page faults of threads.
 //!
 //! The sum of a thread's time is exact. Its parts, in the program and in the kernel, are samples:
 //! the place where a tick comes counts for the time since the last one. A thread that no tick meets
@@ -8,7 +8,7 @@
 use crate::clock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What threads have used together. All accesses are relaxed: statistics.
+/// The sum of CPU time and faults of one thread or several. All accesses are relaxed: statistics.
 #[derive(Default)]
 pub(crate) struct Usage {
     nanos: AtomicU64,
@@ -16,12 +16,12 @@ pub(crate) struct Usage {
     faults: AtomicU64,
 }
 
-/// A state of it.
+/// A reading of [`Usage`], or an amount to add.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Used {
     /// Nanoseconds, in the program and in the kernel.
     pub(crate) nanos: u64,
-    /// Those in the kernel.
+    /// The part of them in the kernel.
     pub(crate) system: u64,
     /// Page faults of programs; those of the kernel for them do not count.
     pub(crate) faults: u64,
@@ -51,14 +51,15 @@ impl Used {
     }
 }
 
-/// What a thread has used and not told. Only the CPU has it that runs the thread.
+/// CPU time and faults of a thread that no [`Usage`] has yet. Only the CPU that runs the thread
+/// has it.
 #[derive(Default)]
 pub(crate) struct Clock {
-    /// When its turn ends, if others wait.
+    /// The time at which its turn ends, if others wait.
     turn_end: u64,
-    /// When what runs now began to count.
+    /// The time up to which all is in a [`Usage`].
     since: u64,
-    /// Page faults since then.
+    /// Page faults after that.
     faults: u64,
 }
 
@@ -73,7 +74,7 @@ impl Clock {
         clock::now() >= self.turn_end
     }
 
-    /// Nanoseconds of the turn that were left when the thread last told.
+    /// Nanoseconds of the turn that were left at the last [`take`](Self::take).
     pub(crate) fn left(&self) -> u64 {
         self.turn_end.saturating_sub(self.since)
     }
@@ -83,7 +84,7 @@ impl Clock {
         self.faults += 1;
     }
 
-    /// What is new since the last time: the time is one in the program, or `in_kernel`.
+    /// Takes the time and the faults since the last call: as time in the program, or `in_kernel`.
     pub(crate) fn take(&mut self, in_kernel: bool) -> Used {
         let now = clock::now();
         let nanos = now - self.since;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ptr;
 use spin::mutex::SpinMutex;
 
-/// What waits for an event: a thread.
+/// A thread, as the queues know it in which it waits for an event.
 pub(crate) trait Sleeper: Send + Sync {
     /// Ends its waiting, if it waits. Call it after the event.
     fn wake(self: Arc<Self>);

@@ -102,7 +102,7 @@ pub(super) fn rights() -> Result<(), String> {
         expect("the image in the direct map", at, load(at), Some(FaultKind::NotPresent))?;
     }
     let low = VirtAddr::new(UNMAPPED);
-    expect("what CPUs start from", low, load(low), Some(FaultKind::NotPresent))?;
+    expect("the code that CPUs start from", low, load(low), Some(FaultKind::NotPresent))?;
     let none = VirtAddr::new(0x1234_5678_9abc_def0);
     expect("no address", none, load(none), Some(FaultKind::NotCanonical))
 }
@@ -174,9 +174,7 @@ pub(super) fn user() -> Result<(), String> {
     interrupted?;
     // The first may have come before the permission.
     if guards_programs() && denied < 2 {
-        return Err(format!(
-            "a handler touches what is a program's: {denied} of 2 are kept from it"
-        ));
+        return Err(format!("a handler touches a program's page: {denied} of 2 are kept from it"));
     }
     expect("execution of a program's page", at, executed, Some(FaultKind::Protection))
 }

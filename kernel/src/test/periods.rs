@@ -70,7 +70,7 @@ pub(super) fn readers() -> Result<(), String> {
         if early != 0 {
             return Err(format!("{early} pieces were freed in a section that was open before"));
         }
-        wait_for("what was retired to be freed", || {
+        wait_for("the retired objects to be freed", || {
             Grace::reclaim(usize::MAX);
             FREED.load(Ordering::Relaxed) == all
         })

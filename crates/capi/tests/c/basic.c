@@ -342,7 +342,7 @@ static void cursors(void)
     end(tree);
 }
 
-/* Under the lock: what was written is read, by calls and by a cursor. */
+/* Under the lock: calls and a cursor read the writes before them. */
 static void locked(void)
 {
     struct samara_tree *tree = begin();

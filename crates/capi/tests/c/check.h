@@ -1,4 +1,4 @@
-/* What the test programs share. They compile as C11 and as C++17. */
+/* Helpers of the test programs. These compile as C11 and as C++17. */
 #ifndef CHECK_H
 #define CHECK_H
 

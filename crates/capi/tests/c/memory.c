@@ -186,7 +186,7 @@ static void calls(uint32_t flags, int counted, int locked)
     } else {
         OK(samara_read_unlock());
     }
-    /* What is retired is freed without any memory, too. */
+    /* Retired pieces are freed without any memory, too. */
     countdown = 0;
     OK(samara_tree_barrier(tree));
     CHECK(ran == 1);
@@ -292,7 +292,7 @@ static void preallocated(uint32_t flags, int counted)
     OK(samara_tree_destroy(tree));
 }
 
-/* What is preallocated stays when a callback of the write tries to change it. */
+/* Preallocated memory stays when a callback of the write tries to change it. */
 static void preallocated_in_callback(uint32_t flags)
 {
     struct samara_tree *tree = make(flags, 1);

@@ -1,4 +1,4 @@
-/* What a clumsy caller does: each call answers with an errno, and the tree stays as it was. */
+/* Misuse by a clumsy caller: each call answers with an errno, and the tree stays as it was. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ static void options(void)
     OK(samara_tree_new(&options, &tree));
     OK(samara_tree_destroy(tree));
     OK(samara_tree_destroy(NULL));
-    /* Those of a later version: what is new is not used. */
+    /* Those of a later version, whose new members are not used. */
     memset(&later, 0, sizeof(later));
     later.options.size = sizeof(later);
     OK(samara_tree_new(&later.options, &tree));

@@ -33,7 +33,7 @@ static void release(void *ctx, void *what)
 static void fill(struct model *model, unsigned first, unsigned last, void *what)
 {
     unsigned i, split = 0;
-    /* What is behind the range becomes a range of its own if the same one is before it. */
+    /* A range that lies on both sides is split: the part behind becomes a range of its own. */
     if (first > 0 && last + 1 < SPACE && model->ids[last + 1] &&
         model->ids[first - 1] == model->ids[last + 1]) {
         unsigned id = model->ids[last + 1];

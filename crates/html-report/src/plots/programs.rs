@@ -13,11 +13,11 @@ pub(super) fn section(results: &Results) -> Section {
     Section {
         title: "Programs compared with Linux",
         about: "Loops of calls and faults, on the kernel of this project and on a lean Linux 6.12: \
-            Debian's source without hardening and mitigations. What is not the same: this Linux \
-            has no cgroups, no LSM and no files on disk. Both run in the same emulator, without \
-            fast string instructions and with pages of 4 KiB. A figure is the median of five \
-            rounds or more. A lead below 1 %, or below the spreads of both, is a tie: the notes \
-            at the end name these loops.",
+            Debian's source without hardening and mitigations. This Linux has no cgroups, no LSM \
+            and no files on disk. Both run in the same emulator, without fast string \
+            instructions and with pages of 4 KiB. A figure is the median of five rounds or more. \
+            A lead below 1 %, or below the spreads of both, is a tie: the notes at the end name \
+            these loops.",
         parts: vec![
             PlotPart::new(
                 "instructions of an operation",

@@ -1,7 +1,7 @@
 //! The call stacks of memory calls: a flame graph of each measure, and a table of call sites.
 //!
-//! A graph is made of nested boxes of the page, as wide as their share, callers above what they
-//! call. So it fits a phone as well as a wide screen, and is legible without the script, which
+//! A graph is made of nested boxes of the page, as wide as their share, callers above their
+//! callees. So it fits a phone as well as a wide screen, and is legible without the script, which
 //! searches, enlarges, and lists callers and callees. A colour is a file: those with the widest
 //! boxes have one each. A box below a thousandth, or deeper than 64 callers, is left out: it would
 //! be narrower than a line.
@@ -76,7 +76,7 @@ struct Object {
 /// A stack, with the measures of each call that it made.
 #[derive(Deserialize)]
 struct Stack {
-    /// Why there are no more frames.
+    /// The reason for which there are no more frames.
     end: Option<String>,
     /// The innermost first.
     #[serde(default)]
@@ -101,7 +101,7 @@ fn bracketed(name: &str) -> Function {
     (format!("[{name}]"), String::new())
 }
 
-/// A function with what it called.
+/// A function with its callees.
 #[derive(Clone, Debug, Default)]
 struct Node {
     value: u64,
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(html.matches("class=\"flame\"").count(), 1, "{html}");
     }
 
-    /// A colour is a file, and the sum is that of all stacks and of what no call has mapped.
+    /// A colour is a file, and the sum is that of all stacks and of maps that no call has made.
     #[test]
     fn boxes_have_the_colour_of_their_file() {
         let frame = |name: &str, image: &str| json!({ "function": name, "image": image });

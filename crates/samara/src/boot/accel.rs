@@ -15,13 +15,13 @@ use trace::report::messages;
 
 /// The time for the boot, and then for the end of a machine that did not boot.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// QEMU's code of a kernel that has done what it was asked for.
+/// QEMU's code of a kernel whose command has succeeded.
 const DONE: i32 = 33;
 
-/// Refuses what KVM does not do.
+/// Refuses options that KVM does not have.
 ///
 /// # Errors
-/// Says what, and the cure.
+/// The refused option, and the cure.
 pub(super) fn check(options: &Boot) -> Result<(), String> {
     if options.accel != Accel::Kvm {
         return Ok(());

@@ -29,10 +29,10 @@ impl Arch {
     }
 }
 
-/// Refuses what the kernel of an architecture does not do.
+/// Refuses options and commands that the kernel of an architecture does not have.
 ///
 /// # Errors
-/// Says what, and the cure.
+/// The refused option, and the cure.
 pub(super) fn check(options: &Boot) -> Result<(), String> {
     if options.arch == Arch::X86_64 {
         return Ok(());

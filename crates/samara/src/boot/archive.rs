@@ -43,7 +43,7 @@ pub(super) struct TreeEntry {
 }
 
 impl TreeEntry {
-    /// The entry for what the host has at a path, or the reason why there can be none.
+    /// The entry for the host's file, folder or link at a path, or why there can be none.
     pub(super) fn of_host(at: &Path) -> io::Result<Result<TreeEntry, &'static str>> {
         let metadata = at.symlink_metadata()?;
         let kind = if metadata.is_dir() {

@@ -33,7 +33,7 @@ const HEAD: usize = 4;
 /// The most bytes of standard input that are sent as one frame.
 const PIECE: usize = 32 << 10;
 
-/// Where the output of a program goes.
+/// The target of a program's output.
 pub(super) type Output = Box<dyn Write + Send>;
 
 /// Both ends of the socket.
@@ -122,14 +122,14 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Passes on what has come. It does not wait if the socket is readable. Returns false at the
-    /// end, or if nothing more can be told.
+    /// Passes on the bytes that have come. It does not wait if the socket is readable. Returns
+    /// false at the end, or if nothing more can be told.
     pub(super) fn read(&mut self, buffer: &mut [u8], told: &LineSender) -> bool {
         let count = match self.socket.read(buffer) {
             Ok(0) => 0,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
-            // QEMU has ended without reading what we sent.
+            // QEMU has ended without reading our input.
             Err(_) => 0,
         };
         if count == 0 {

@@ -41,7 +41,7 @@ impl Elf {
             return Err("it is an object file, not a program: link it".into());
         }
         let truncated =
-            "it is truncated: the file ends before what its headers describe; copy it again";
+            "it is truncated: the file ends before the data of its headers; copy it again";
         let segments = header.program_headers(endian, data).map_err(|_| truncated)?;
         let end = |segment: &ProgramHeader64<_>| {
             segment.p_offset(endian).saturating_add(segment.p_filesz(endian))

@@ -35,7 +35,7 @@ pub(super) fn checkout() -> Option<PathBuf> {
     Some(path)
 }
 
-/// The directory for what is built from a checkout.
+/// The target directory of a checkout.
 pub(super) fn target(checkout: &Path) -> Result<PathBuf, String> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout.join("target"), PathBuf::from);
     std::path::absolute(target).map_err(|error| format!("the target directory: {error}"))

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const CACHE: &str = "/etc/ld.so.cache";
-/// Where glibc looks at last, on distributions for several machines and on others.
+/// The folders in which glibc looks last, on distributions for several machines and on others.
 const USUAL: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -116,7 +116,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Puts what is at a path into the tree, and returns its path there without links.
+    /// Puts the file or folder at a path into the tree, and returns its path there without links.
     fn place(&mut self, path: &str) -> Result<String, String> {
         if let Some((path, _)) = self.tree.resolve(path) {
             return Ok(path);
@@ -124,7 +124,7 @@ impl<'a> Collector<'a> {
         host::copy(self.tree, path).map(|(path, _)| path)
     }
 
-    /// Adds what the program or library at a path of the tree needs.
+    /// Adds the interpreter and the libraries that a program or library of the tree needs.
     ///
     /// # Errors
     /// Something is missing: it, and the file that needs it.

@@ -1,14 +1,14 @@
 //! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
 //! ```text
-//!    arch, accel      refuse what cannot be done; accel tries KVM
+//!    arch, accel      refuse options that do not fit; accel tries KVM
 //!        ▼
-//!    kernel ──► needs, what is not installed       program     checks the program and its files:
+//!    kernel ──► needs, missing programs            program     checks the program and its files:
 //!        │ the kernel is built                        ├──► archive, the kernel's files
 //!        ▼                                            │       └──► host, copies of its files
 //!    qemu             QEMU's command line             │              └──► walk, along links
 //!        ▼                                            └──► libraries ──► elf, cache
-//!    run ◄──────────────────────────────────────── channel    what the program writes and reads
+//!    run ◄──────────────────────────────────────── channel    output and input of the program
 //!        │ lines                                      └──► out ──► spool, files that it leaves
 //!        ▼
 //!    console ──► backtrace, names of functions

@@ -95,8 +95,8 @@ fn within(tree: &Tree, program: &str) -> Option<(String, PathBuf)> {
     }
 }
 
-/// Adds the libraries of what `--add` has named. A file of a folder may lack one: it is then told,
-/// and the program may do without.
+/// Adds the libraries of the programs that `--add` has named. A file of a folder may lack one: it
+/// is then told, and the program may do without.
 fn add_libraries(libraries: &mut Collector<'_>, added: &[String]) -> Result<(), Failure> {
     for path in added {
         for (file, is_named) in libraries.programs_below(path) {

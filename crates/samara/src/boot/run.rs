@@ -162,9 +162,9 @@ fn end_with_us(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 fn end_with_us(_: &mut Command) {}
 
-/// Tells of each line of the console, and of the rest that has no line end, and passes on what the
-/// channel brings. The kernel writes to the console in a panic, after all else: so that is read
-/// when the channel has nothing.
+/// Tells of each line of the console, and of the rest that has no line end, and passes on the
+/// frames of the channel. The kernel writes to the console in a panic, after all else: so that is
+/// read when the channel has nothing.
 fn read(console: Option<ChildStdout>, mut channel: Option<Heard>, told: &LineSender) {
     let Some(mut console) = console else { return };
     let (mut buffer, mut line) = (vec![0; PIECE], Vec::new());

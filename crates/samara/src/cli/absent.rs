@@ -6,7 +6,7 @@ use std::ffi::OsString;
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Absent {
-    /// This build has only what tracing needs. All of the command is built by
+    /// This build only traces, replays and compares. All of the command is built by
     /// `cargo build --release --features full`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     _arguments: Vec<OsString>,

@@ -15,10 +15,10 @@ Builds the kernel and runs it in QEMU. The kernel's console goes to standard out
 progress to standard error.
 
 The kernel is that of the checkout that this program was built from, or that SAMARA_CHECKOUT names.
-Without one, it is lib/samara/kernel next to the folder of this program, or what --kernel names.
+Without one, it is lib/samara/kernel next to the folder of this program, or the file of --kernel.
 
 Examples:
-  samara boot                                 boot, and print what the kernel finds
+  samara boot                                 boot, and print the CPUs and the free memory
   samara boot test                            all trials
   samara boot --cpus 8 test stale --seed 7    one trial, on eight CPUs, with the seed of a failure
   samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
@@ -40,8 +40,8 @@ const RUN_HELP: &str = "\
 The program's output goes to standard output and standard error, unchanged. The kernel's console and
 the statistics go to standard error. The program is not modified. A dynamic program needs its
 interpreter and libraries in the files, and a script the program of its first line:
---with-libraries adds them. It runs no program for that, so it does not find what a program opens
-by name later; --add copies such files and folders.
+--with-libraries adds them. It runs no program for that, so it does not find files that a program
+opens by name later; --add copies such files and folders.
 
 Examples:
   samara boot run -- ./hello World            a file of this host; the program sees it as /hello
@@ -105,7 +105,7 @@ pub(crate) struct Boot {
     #[arg(long, global = true, value_enum)]
     pub(crate) machine: Option<Machine>,
 
-    /// What executes the machine's instructions
+    /// The executor of the machine's instructions: QEMU, or the host's CPUs by KVM
     #[arg(long, global = true, value_enum, default_value_t = Accel::Tcg)]
     pub(crate) accel: Accel,
 
@@ -230,7 +230,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     pub(crate) files: Option<PathBuf>,
 
-    /// Write what is in the machine's folder /out at the end to DIR, a new or empty folder
+    /// Write the contents of the machine's folder /out at the end to DIR, a new or empty folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -260,11 +260,11 @@ pub(crate) struct Run {
     #[arg(long, requires = "strace")]
     pub(crate) json_lines: bool,
 
-    /// When munmap of private anonymous memory flushes the TLBs of other CPUs
+    /// The time at which munmap of private anonymous memory flushes the TLBs of other CPUs
     #[arg(long, value_enum, default_value_t = Unmap::Immediate)]
     pub(crate) unmap: Unmap,
 
-    /// Where the program gets pages of 2 MiB
+    /// The memory for which the program gets pages of 2 MiB
     #[arg(long, value_enum, default_value_t = Huge::Madvise)]
     pub(crate) huge: Huge,
 
@@ -294,23 +294,23 @@ pub(crate) struct Run {
 /// Words of 8 bytes, little-endian, that count from 0.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WriteNumbers {
-    /// How much, in MiB
+    /// The amount, in MiB
     #[arg(value_name = "MIB")]
     pub(crate) mib: u32,
 }
 
-/// When a munmap flushes.
+/// The time of a munmap's flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Unmap {
     /// Before it returns, by interrupts, as on Linux
     #[default]
     Immediate,
-    /// At the end of a TLB grace period, without an interrupt: until then, a thread that reads what
-    /// another has unmapped may not fault
+    /// At the end of a TLB grace period, without an interrupt: until then, a thread that reads
+    /// memory that another has unmapped may not fault
     Grace,
 }
 
-/// Where a program gets huge pages: the words of Linux's `transparent_hugepage=`.
+/// The memory for which a program gets huge pages: the words of Linux's `transparent_hugepage=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Huge {
     /// Wherever one fits

@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     pub(super) faults: BTreeMap<&'static str, u64>,
     /// Pages that were read or written, each time.
     pub(super) touches: u64,
-    /// Words that were read and compared with what was written before.
+    /// Words that were read and compared with those of the model.
     pub(super) compared: u64,
     /// Accesses that had to be refused, and were.
     pub(super) refused: u64,

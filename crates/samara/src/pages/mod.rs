@@ -6,7 +6,7 @@
 //! where there is one: so pages are faulted in, copied, moved, protected and freed by the calls of
 //! a real program, in its order.
 //!
-//! # What is touched
+//! # Accesses
 //! A recording has few accesses. All of them are made:
 //! - the first write to a private VMA (`F`): a write to its first page, and to the one in its
 //!   middle and to its last;
@@ -22,7 +22,7 @@
 //! both have. Threads are spread over four CPUs and move to the next now and then; the pages that
 //! one CPU has touched are read by another CPU of the same program, so that flushes concern it.
 //!
-//! # What is checked
+//! # Checks
 //! - Each step has the result, and chooses the address, that the mirror's has.
 //! - After each record, the VMAs are the mirror's: ranges and flags.
 //! - Each word that is read is the last that was written there, as a plain map says (`model`).

@@ -3,7 +3,7 @@
 //! A recording has no contents. So each page of a file begins with a word made from the file's
 //! device and inode and the number of the page, and shared memory begins with zeros. Two open files
 //! of one inode lead to the same object. The objects live until the recording ends, so an inode
-//! number that is used again finds what was written before.
+//! number that is used again finds the words that were written before.
 
 use std::{
     collections::HashMap,
@@ -61,7 +61,7 @@ impl Objects {
             SpaceChange::Shmat(request) => request.len as u64,
             _ => SIZE,
         };
-        // Stands for what could not be opened, in a step that is not made.
+        // Stands for a file that could not be opened, in a step that is not made.
         let kind = ShmemKind { path: String::new(), inode: 0, device: (0, 0), segment: false };
         let nothing =
             Shmem::try_new(paging, kind).and_then(|nothing| Backing::open(nothing, false));

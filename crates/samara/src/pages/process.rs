@@ -80,7 +80,7 @@ impl Process {
         (1..CPUS).map(|step| (self.cpu + step) % CPUS).find(|cpu| self.cpus & 1 << cpu != 0)
     }
 
-    /// Carries out a step, compares its result with the mirror's, and touches what it changed.
+    /// Carries out a step, compares its result with the mirror's, and touches changed pages.
     ///
     /// # Errors
     /// A description of what is wrong.
@@ -198,7 +198,7 @@ impl Process {
         Ok(done)
     }
 
-    /// Does in the model what the step does to the pages. Pages that MADV_REMOVE frees hold
+    /// Changes the model as the step has changed the pages. Pages that MADV_REMOVE frees hold
     /// `removed` now.
     fn follow(
         &mut self,

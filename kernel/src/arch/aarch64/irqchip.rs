@@ -34,7 +34,7 @@ static ORDER: Once<Vec<u64>> = Once::new();
 /// The boot CPU has started its interrupts.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Maps the registers by `map`, and initialises what all CPUs share.
+/// Maps the registers by `map`, and initialises those that all CPUs share.
 pub(crate) fn start_all(map: impl Fn(PhysRange) -> VirtAddr) {
     let tree = tree().expect("the device tree was there before");
     let registers = |which| {

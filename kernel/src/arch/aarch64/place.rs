@@ -1,4 +1,4 @@
-//! Where memory and the image are, and the format of page tables.
+//! The addresses of memory and of the image, and the format of page tables.
 
 /// The format of the kernel's tables.
 pub(crate) type Format = paging::Aarch64;

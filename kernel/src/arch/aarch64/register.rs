@@ -12,8 +12,8 @@ macro_rules! read_register {
     }};
 }
 
-/// Writes a system register. To the compiler it may read and write all memory. Unsafe, as what the
-/// register does.
+/// Writes a system register. To the compiler it may read and write all memory. Unsafe: the effect
+/// depends on the register.
 macro_rules! set_register {
     ($register:literal, $value:expr) => {
         core::arch::asm!(concat!("msr ", $register, ", {}"), in(reg) $value, options(nostack, preserves_flags))

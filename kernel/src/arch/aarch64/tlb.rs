@@ -1,8 +1,8 @@
 //! Flushes of TLBs, and the active table.
 //!
 //! The hardware broadcasts a flush to all CPUs, which need not answer: `TLBI` of the inner
-//! shareable domain, and a `DSB` that waits until all CPUs have finished the accesses that use what
-//! was flushed. So no flush interrupts a CPU, and a section holds none back.
+//! shareable domain, and a `DSB` that waits until all CPUs have finished the accesses that use the
+//! flushed translations. So no flush interrupts a CPU, and a section holds none back.
 //!
 //! Each space has a tag. `TTBR0_EL1` has the lower half of the active space, with its tag.
 //! `TTBR1_EL1` always has the kernel's half, which all spaces share.
@@ -102,8 +102,8 @@ unsafe impl Tlb for Kernel {
     }
 
     fn published(&self, _: Option<Asid>, _: VirtRange) {
-        // Stores to entries before it are visible to all later walks, and this CPU repeats what it
-        // has begun. Another CPU may still fault once (`trap`). SAFETY: barriers.
+        // Stores to entries before it are visible to all later walks, and this CPU fetches later
+        // instructions anew. Another CPU may still fault once (`trap`). SAFETY: barriers.
         unsafe { asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
     }
 

@@ -1,7 +1,6 @@
 //! Flushes of this CPU's TLB, and its active table.
 //!
-//! There is one tag, because the software MMU of QEMU has no PCID, and this kernel promises only
-//! what can be tested.
+//! There is one tag: the software MMU of QEMU has no PCID, so flushes by tag could not be tested.
 
 use super::shootdown;
 use crate::cpu::area::{self, bump};

@@ -8,7 +8,7 @@ use crate::channel::mmio;
 use machine::{PhysAddr, PhysRange};
 use x86_64::instructions::port::Port;
 
-/// Where microvm has its devices: `VIRTIO_MMIO_BASE` of QEMU, 24 devices of 512 bytes.
+/// The devices of microvm: `VIRTIO_MMIO_BASE` of QEMU, 24 devices of 512 bytes.
 const MICROVM: (u64, u64) = (0xfeb0_0000, 24 * 512);
 /// Vendor and device: virtio-serial that has the legacy interface.
 const SERIAL: u32 = 0x1003_1af4;

@@ -100,7 +100,7 @@ pub(in crate::call) fn fcntl(call: &mut Call<'_>) -> Outcome {
             }
             let mut new = argument as u32;
             if new & Seals::EXEC.0 != 0 && open.node.mode() & 0o111 != 0 {
-                // What may be executed is not written.
+                // As in Linux, the seal of an executable file also seals its contents and its size.
                 new |= KNOWN & !Seals::SEAL.0;
             }
             memory.add_seals(Seals(new)).map_err(|_| {
@@ -245,7 +245,7 @@ pub(in crate::call) fn flock(call: &mut Call<'_>) -> Outcome {
     take(call, &open, LockScope::Whole, &lock, waits)
 }
 
-/// ioctl(2): what is there of files and pipes. There are no terminals.
+/// ioctl(2): requests of files, pipes, sockets, userfaultfd and `pagemap`. There are no terminals.
 pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
     const FIONREAD: u64 = 0x541b;
     const FIONBIO: u64 = 0x5421;

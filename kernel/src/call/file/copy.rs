@@ -1,6 +1,7 @@
 //! Calls that copy from one file to another.
 //!
-//! What was copied before an error counts, and is the result, as in Linux.
+//! If an error comes after some bytes, the result is their count, as in Linux. Only EFAULT for the
+//! new place, which is stored at the end, hides it.
 
 use super::buffer::Buffer;
 use super::iovec::MOST;
@@ -17,7 +18,8 @@ use alloc::vec::Vec;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EINVAL, EISDIR, EPIPE};
 use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 
-/// Where a copy between files reads or writes: a place in the program's memory, or the position.
+/// One file of a copy. It reads or writes at a place that the program's memory gives, or at the
+/// position.
 struct Side {
     fd: u64,
     open: Arc<Open>,

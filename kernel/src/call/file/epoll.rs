@@ -38,7 +38,7 @@ pub(in crate::call) fn epoll_create1(call: &mut Call<'_>) -> Outcome {
 
 /// epoll_ctl(2).
 pub(in crate::call) fn epoll_ctl(call: &mut Call<'_>) -> Outcome {
-    /// What an exclusive item may be asked for.
+    /// The events and flags that an exclusive item may have.
     const EXCLUSIVE: u32 =
         EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     let [epoll, operation, fd, event, ..] = call.args;

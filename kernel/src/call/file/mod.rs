@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `open` | open, close, descriptors, pipes, memfd_create |
 //! | `control` | fcntl, flock, ioctl |
-//! | `transfer` | read, write, and what is like them |
+//! | `transfer` | the forms of read and write; vmsplice |
 //! | `copy` | sendfile, copy_file_range |
 //! | `iovec` | the parts of memory that these name |
 //! | `size` | lseek, truncate, fallocate |
@@ -79,7 +79,7 @@ impl Call<'_> {
         self.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
     }
 
-    /// Where the walk of a path begins.
+    /// The start of the walk along a path.
     fn path_start(&self, folder: u64, path: &[u8]) -> Result<Start, Errno> {
         let pid = self.process().pid;
         if folder as u32 == HERE as u32 || path.starts_with(b"/") {
@@ -160,10 +160,11 @@ fn follow_flag(flags: u64) -> bool {
     flags & u64::from(AT_SYMLINK_FOLLOW) != 0
 }
 
-/// What mmap(2) maps of a descriptor: `None` for /dev/zero, which maps anonymous memory.
+/// The memory that mmap(2) maps of a descriptor: `None` for /dev/zero, which maps anonymous memory.
 ///
 /// # Errors
-/// EBADF; EACCES: it was not opened for that. ENODEV: it cannot be mapped.
+/// EBADF; EACCES: it was not opened for that. ENODEV: it cannot be mapped. ENOMEM: there are no
+/// huge pages for it.
 pub(super) fn backing(
     call: &Call<'_>,
     fd: u64,

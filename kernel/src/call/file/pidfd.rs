@@ -53,7 +53,7 @@ impl Call<'_> {
 
 /// pidfd_send_signal(2), to a process.
 pub(in crate::call) fn pidfd_send_signal(call: &mut Call<'_>) -> Outcome {
-    /// PIDFD_SIGNAL_THREAD_GROUP, which is what happens without it.
+    /// PIDFD_SIGNAL_THREAD_GROUP, which is the default, too.
     const PROCESS: u32 = 2;
     let [fd, of, info, flags, ..] = call.args;
     check_flags(flags, PROCESS)?;

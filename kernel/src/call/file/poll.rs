@@ -114,7 +114,7 @@ pub(super) fn with_mask(
 }
 
 fn poll_until(call: &mut Call<'_>, at: u64, count: u64, deadline: Option<u64>) -> Outcome {
-    /// The bytes of `struct pollfd`, and the place of what was found in it.
+    /// The bytes of `struct pollfd`, and the place of the events that were found (`revents`).
     const SIZE: u64 = size_of::<PollFd>() as u64;
     const FOUND: u64 = offset_of!(PollFd, found) as u64;
     if count as usize > DESCRIPTORS {
@@ -180,7 +180,7 @@ pub(in crate::call) fn pselect6(call: &mut Call<'_>) -> Outcome {
 }
 
 fn select_until(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
-    /// What makes a descriptor ready for each set.
+    /// The events that make a descriptor ready, for each set.
     const EVENTS: [u32; 3] = [
         POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR,
         POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR,

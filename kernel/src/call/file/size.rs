@@ -115,7 +115,7 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
     if grows && memory.seals().intersects(Seals::GROW) {
         return fail(EPERM);
     }
-    // A later part leaves what another call has done meanwhile.
+    // A later part does not undo another call's change of the size.
     if grows && call.moved() == 0 {
         memory.set_size(end).map_err(refused)?;
     }

@@ -1,4 +1,4 @@
-//! Calls on what is known of a file: size, permissions, owner, times.
+//! Calls on the attributes of a file: size, permissions, owner, times.
 
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::fail;

@@ -1,7 +1,7 @@
-//! Calls that move bytes: read, write, and what is like them.
+//! Calls that move bytes: the forms of read(2) and write(2), and vmsplice(2).
 //!
-//! Bytes go by a buffer of the kernel, in pieces. What was moved before an error counts, and is the
-//! result, as in Linux. No lock is held while a program's memory is copied.
+//! Bytes go by a buffer of the kernel, in pieces. If an error comes after some bytes, the result is
+//! their count, as in Linux. No lock is held while a program's memory is copied.
 
 use super::buffer::Buffer;
 use super::iovec::Parts;
@@ -213,7 +213,7 @@ fn write_pipe(
     buffer: &mut Buffer,
 ) -> Outcome {
     let whole = parts.total <= PIPE_BUF as u64;
-    // What the call has written before it had to wait.
+    // The bytes that the call has written before it had to wait.
     let mut done = call.moved();
     while done < parts.total {
         let piece = buffer.part(parts.total - done);
@@ -296,8 +296,8 @@ pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
     Ok(put? as u64)
 }
 
-/// What a call of reads and writes names: one part of memory or a vector of them, and a place in
-/// the file or the position of the descriptor.
+/// The form of a read or a write: its arguments name one part of memory or a vector of them, and
+/// a place in the file or the position of the descriptor.
 pub(in crate::call) struct Form {
     pub(in crate::call) vector: bool,
     pub(in crate::call) placed: bool,

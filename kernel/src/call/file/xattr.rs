@@ -13,7 +13,7 @@ use linux_raw_sys::general::AT_SYMLINK_NOFOLLOW;
 const NAME: usize = 255;
 const VALUE: u64 = 65536;
 
-/// How a call names its file.
+/// The way in which a call names its file.
 #[derive(Clone, Copy)]
 pub(in crate::call) enum By {
     Path,

@@ -1,8 +1,9 @@
 //! The listings of VMAs, `maps` and `smaps`: written part by part, as far as a program reads.
 //!
 //! A process may have tens of thousands of VMAs. As in Linux, each VMA is shown as it is when its
-//! line is read, and the next part goes on with the VMA above the last one that was shown. So no
-//! read takes longer than one part, and a listing needs the memory of one.
+//! line is read, and the next part goes on with the VMA above the last one that was shown. So a
+//! read that continues the last one writes one part at most, and a listing needs the memory of
+//! one. A read at another place writes the parts before it, too.
 
 use crate::errno::Errno;
 use crate::file::budget::Charge;
@@ -18,10 +19,10 @@ const PART: usize = 4096;
 /// The heap that a listing uses, about.
 const SIZE: usize = 2 * PART;
 
-/// What an open description of such a file reads.
+/// The listing of an open `maps` or `smaps`, with the part that was read last.
 pub(crate) struct Listing {
     space: Weak<Space>,
-    /// With what belongs to each VMA in `smaps`.
+    /// `smaps`: each VMA has its counts of memory.
     detailed: bool,
     part: SpinMutex<Part>,
     _charge: Charge,
@@ -29,7 +30,7 @@ pub(crate) struct Listing {
 
 /// The part that was read last.
 struct Part {
-    /// Where it begins in the file.
+    /// Its place in the file.
     start: u64,
     text: Text,
     /// The address from which the next part goes on; none at the end.

@@ -2,8 +2,8 @@
 //!
 //! A [`ProcEntry`] says what a name means; nothing of it is kept. A text is written when its file
 //! is opened, and anew when it is read from the beginning, so a program that reads it in parts sees
-//! one state. The listings of VMAs ([`Listing`]) are written part by part. What has no bounded text
-//! (`pagemap`, `mem`) is read through the address space. No description keeps that alive.
+//! one state. The listings of VMAs ([`Listing`]) are written part by part. Files whose text has no
+//! bound (`pagemap`, `mem`) are read through the address space. No description keeps that alive.
 
 mod listing;
 mod process;
@@ -68,9 +68,9 @@ pub(crate) struct Written {
     _charge: Charge,
 }
 
-/// What an open description of `/proc` reads.
+/// The contents of an open file of `/proc`.
 pub(crate) enum Content {
-    /// Of the entry, of which it is written anew.
+    /// The text of an entry, and the entry, which writes it anew.
     Text(ProcEntry, SpinMutex<Written>),
     Vmas(Listing),
     /// The name of a thread.
@@ -120,7 +120,7 @@ impl ProcEntry {
         Inode::proc(Box::new(self), number, mode)
     }
 
-    /// What an open description reads: written now. None of a folder.
+    /// The contents for a new description: a text is written now. None for a folder.
     fn contents(self, writes: bool) -> Result<Option<Content>, Errno> {
         match self {
             ProcEntry::System(_) if writes => Err(Errno(EROFS)),
@@ -405,7 +405,7 @@ impl Contents for Content {
     }
 }
 
-/// Copies at an address: what was copied before an error counts.
+/// Copies at an address. If an error comes after some bytes, the result is their count.
 fn at_address(
     at: u64,
     copy: impl FnOnce(usize) -> Result<(), mm::CopyError>,

@@ -86,7 +86,7 @@ impl ProcessFile {
         }
     }
 
-    /// What an open description reads, of the process or of one of its threads.
+    /// The contents of this file for a new description, of the process or of its thread `only`.
     pub(super) fn open(self, process: &Arc<Process>, only: Option<u32>) -> Result<Content, Errno> {
         let entry = ProcEntry::Of(process.pid, only, self);
         let tid = only.unwrap_or(process.pid);
@@ -201,7 +201,7 @@ fn statm(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
     )
 }
 
-/// `used` is what the process has used, or one thread.
+/// `used`: CPU time and faults of the process, or of one thread.
 fn stat(
     process: &Process,
     (tid, name, used): (u32, &str, Used),

@@ -20,7 +20,7 @@ use spin::mutex::SpinMutex;
 
 /// The bytes for which a message of a stream has room at least: later writes go there, too.
 const LEAST: usize = 4096;
-/// What a message uses besides its bytes, about.
+/// The heap that a message uses besides its bytes, about. It also counts as room of the inbox.
 pub(super) const OVERHEAD: usize = 256;
 
 static FLIGHT: SpinMutex<()> = SpinMutex::new(());

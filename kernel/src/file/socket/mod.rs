@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `message` | what lies in a socket's inbox; files in flight |
+//! | `message` | the messages in a socket's inbox; files in flight |
 //! | `transfer` | messages go into inboxes and out of them |
 //! | `names` | sockets get names, and are found by them |
 //!
@@ -50,7 +50,7 @@ static LINKS: SpinMutex<()> = SpinMutex::new(());
 /// An address without its family: a path with the zero behind it, or an abstract name.
 pub(crate) type Name = Arc<Vec<u8>>;
 
-/// By what a socket with a name is found.
+/// The key by which a socket with a name is found.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// As in Linux, each type has abstract names of its own.
@@ -70,7 +70,7 @@ pub(crate) enum Type {
     Packets = 5,
 }
 
-/// What a socket is connected to.
+/// The connection of a socket: none, those that wait to be accepted, or the peer.
 enum Link {
     None,
     /// It accepts connections, for the process with this number.
@@ -410,7 +410,7 @@ impl Socket {
         drop(link);
     }
 
-    /// What a poll finds.
+    /// The events for which it is ready.
     pub(super) fn ready(self: &Arc<Self>) -> u32 {
         let flag = |events, is: bool| if is { events } else { 0 };
         let connects = self.kind != Type::Datagram;

@@ -11,14 +11,14 @@ use alloc::vec::Vec;
 use core::mem;
 use linux_raw_sys::errno::{ECONNREFUSED, EINVAL, EMSGSIZE, ENOMEM, ENOTCONN, EPERM, EPIPE};
 
-/// What goes with the bytes of a message.
+/// The files and credentials that a sender adds to the bytes of a message.
 pub(crate) struct Extra {
     /// The files that it passes: none when they are sent.
     pub(crate) files: Vec<Arc<Open>>,
     pub(crate) of: Credentials,
 }
 
-/// What was taken out of an inbox.
+/// Bytes, or a message, that a receiver has taken out of an inbox, and their sender.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub(crate) count: usize,

@@ -1,4 +1,4 @@
-//! What a process does at each signal (sigaction(2)).
+//! The actions of a process at signals (sigaction(2)).
 
 use super::number::{MOST, SIGCHLD, SIGCONT, STOPS, UNCATCHABLE, bit};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,7 +14,7 @@ pub(super) const RESTART: u64 = 0x1000_0000;
 pub(super) const NODEFER: u64 = 0x4000_0000;
 const RESETHAND: u64 = 0x8000_0000;
 /// All flags that Linux knows: those, SA_NOCLDSTOP and SA_EXPOSE_TAGBITS. It clears others, so that
-/// a program sees what is supported.
+/// a program sees which are supported.
 const FLAGS: u64 =
     1 | NOCLDWAIT | SIGINFO | 0x800 | RESTORER | ONSTACK | RESTART | NODEFER | RESETHAND;
 
@@ -31,7 +31,7 @@ pub(crate) struct Action {
     pub(super) mask: u64,
 }
 
-/// What happens to a process at a signal.
+/// The effect of a signal on a process.
 pub(super) enum Effect {
     Nothing,
     /// It would stop, but there is no job control.
@@ -95,7 +95,7 @@ impl Actions {
         }
     }
 
-    /// What a signal does that is delivered now.
+    /// The effect of a signal that is delivered now. SA_RESETHAND makes its action the default one.
     pub(super) fn effect(&mut self, number: u8) -> Effect {
         let action = self.at(number);
         match action.handler {

@@ -11,7 +11,7 @@ use alloc::sync::Weak;
 /// The timer of a process.
 #[derive(Default)]
 pub(crate) struct Alarm {
-    /// When it is due, if it runs.
+    /// The time at which it is due; none if it is stopped.
     due: Option<u64>,
     /// After this many nanoseconds it is due again; 0: it is not.
     interval: u64,

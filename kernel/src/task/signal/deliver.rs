@@ -1,10 +1,10 @@
 //! The delivery of signals, on the way to the program.
 //!
 //! # Calls that a signal interrupts
-//! Such a call stands at its instruction, as if it had not been made, and keeps what it has
-//! recorded ([`Resume`](crate::task::thread::Resume)). If a handler runs, the call returns EINTR,
-//! or is made anew after the handler, as Linux decides for this call and handler. If none does, the
-//! call goes on with its record: the signal was ignored after all, or another thread took it.
+//! Such a call stands at its instruction, as if it had not been made, and keeps its record
+//! ([`Resume`](crate::task::thread::Resume)). If a handler runs, the call returns EINTR, or is made
+//! anew after the handler, as Linux decides for this call and handler. If none does, the call goes
+//! on with its record: the signal was ignored after all, or another thread took it.
 
 use super::action::{Effect, RESTART};
 use super::{Action, Info, SIGSEGV, bit, fault, frame, is_ending};
@@ -40,7 +40,7 @@ pub(crate) fn interrupted(thread: &Arc<Thread>, own: &mut Own) {
     thread.call_attention();
 }
 
-/// Acts on what the thread was called to: delivers all signals that it does not block. Returns
+/// Answers a call for the thread's attention: delivers all signals that it does not block. Returns
 /// false if it is to end.
 pub(crate) fn attend(thread: &Arc<Thread>, own: &mut Own) -> bool {
     thread.take_attention();

@@ -72,7 +72,7 @@ pub(crate) fn force_for_fault(thread: &Arc<Thread>, own: &Own, error: FaultError
     force(thread, own, number, code, address);
 }
 
-/// Why a debug exception came: a step, or the instruction `int1`.
+/// The code of a debug exception: that of a step, or of the instruction `int1`.
 fn debug_code() -> i32 {
     /// The bit of DR6 for a step.
     const STEP: u64 = 1 << 14;

@@ -7,8 +7,8 @@
 //!
 //! A frame that comes back is a program's: each value in it is chosen by an attacker. The segments
 //! and the system flags are forced before the program runs (`user::enter`), the next instruction's
-//! address is checked there, and the vector registers pass [`XState::fill`], which refuses
-//! what `xrstor` does not take. All types here are without padding, so no byte of the kernel gets
+//! address is checked there, and the vector registers pass [`XState::fill`], which refuses values
+//! for which `xrstor` faults. All types here are without padding, so no byte of the kernel gets
 //! out.
 
 use super::action::{ONSTACK, RESTORER};
@@ -79,8 +79,8 @@ struct Frame {
 
 const _: () = assert!(size_of::<Context>() == 304 && size_of::<Frame>() == 440);
 
-/// Writes the frame of a handler, and sets the registers to run it. `mask`: what the thread blocks
-/// after the handler.
+/// Writes the frame of a handler, and sets the registers to run it. `mask`: the signals that the
+/// thread blocks after the handler.
 ///
 /// # Errors
 /// EFAULT: the stack cannot be written, or the alternate stack is too small, or the action names no

@@ -1,4 +1,4 @@
-//! What a program is told of a signal (`siginfo_t`).
+//! The description of a signal that a program gets or sends (`siginfo_t`).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -81,7 +81,7 @@ impl Info {
         self.fields[0] = self.fields[0] & 0xffff_ffff | u64::from(overrun) << 32;
     }
 
-    /// Without what only the kernel may say.
+    /// The same without the number of a timer's setting, which only the kernel may give.
     pub(crate) fn of_program(self) -> Info {
         Info { gap: 0, ..self }
     }

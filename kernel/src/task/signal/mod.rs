@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `number` | their numbers, and sets of them |
 //! | `state` | the signals of a thread, and those of a process |
-//! | `info` | what a program is told of a signal |
+//! | `info` | the description of a signal for a program |
 //! | `pending` | the signals that are pending for a thread or a process |
-//! | `action` | what a process does at each signal |
-//! | `deliver` | on the way to the program: the next signal, and what it does |
+//! | `action` | the actions of a process at signals |
+//! | `deliver` | on the way to the program: the next signal, and its effect |
 //! | `frame` | the frame of a handler on the program's stack |
 //! | `stack` | the alternate stack |
 //! | `fault` | signals for faults and exceptions |

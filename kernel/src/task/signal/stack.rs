@@ -43,7 +43,7 @@ impl AltStack {
         (self.size != 0 && !self.is_used(rsp)).then(|| self.start.wrapping_add(self.size))
     }
 
-    /// What sigaltstack returns.
+    /// The stack as sigaltstack(2) returns it: the flags say whether `rsp` lies in it.
     pub(crate) fn told(&self, rsp: u64) -> AltStack {
         let state = match self {
             _ if self.size == 0 => DISABLE,

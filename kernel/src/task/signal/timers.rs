@@ -20,7 +20,7 @@ use spin::mutex::SpinMutex;
 /// The most timers of a process.
 const MOST: usize = 1024;
 
-/// Where a timer sends its signal: a process or a thread.
+/// The process or thread to which a timer sends its signal.
 pub(crate) trait Target: Send + Sync {
     /// Sends a signal. Returns false if it is ignored.
     ///
@@ -31,7 +31,7 @@ pub(crate) trait Target: Send + Sync {
 
 #[derive(Default)]
 struct State {
-    /// When it is due next, or was due, if it runs.
+    /// The time at which it is due next, or was due; none if it is stopped.
     due: Option<u64>,
     interval: u64,
     timer: Option<Timer>,
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Makes a timer. `value`: what its signal carries; none for its number.
+    /// Makes a timer. `value`: the value that its signal carries; none for the timer's number.
     ///
     /// # Errors
     /// EAGAIN: there are too many, or no memory.

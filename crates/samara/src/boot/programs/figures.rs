@@ -76,7 +76,7 @@ struct Median {
 struct Comparison {
     ours: Median,
     linux: Median,
-    /// How many times better the system is.
+    /// The ratio by which the system is better.
     times: f64,
     /// The sum of both spreads.
     spreads: f64,
@@ -147,7 +147,7 @@ impl Figures {
         }
     }
 
-    /// How many times better the first value is.
+    /// The ratio by which the first value is better.
     fn times(&self, ours: f64, other: f64) -> f64 {
         match self.unit {
             Unit::Rate => ours / other,

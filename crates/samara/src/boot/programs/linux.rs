@@ -98,7 +98,7 @@ fn how(ended: Ended) -> Failure {
     what.into()
 }
 
-/// Shows the end of what Linux and the program said.
+/// Shows the last lines of Linux and the program.
 pub(super) fn show(text: &str) {
     const LINES: usize = 40;
     let lines: Vec<&str> = text.lines().collect();

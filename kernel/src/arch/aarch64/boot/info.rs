@@ -75,7 +75,7 @@ impl BootInfo {
         line.unwrap_or_default().as_bytes()
     }
 
-    /// What the loader has put into memory, and stays there: the device tree.
+    /// The memory with the loader's device tree, which stays there.
     pub(crate) fn archive(&self) -> Option<PhysRange> {
         PhysRange::new(PhysAddr::new(MEMORY), LOADER)
     }

@@ -13,13 +13,14 @@ pub(crate) fn mapped() -> u64 {
     512 << 30
 }
 
-/// Makes ready what starts other CPUs. Here that is in the image already.
+/// Prepares the code that starts other CPUs. Here it is in the image already.
 ///
 /// # Safety
 /// As on x86-64, where it writes to memory of the firmware.
 pub(crate) unsafe fn prepare() {}
 
-/// Starts the CPU of an area, which enters `start_ap` with what `smp::start` has set.
+/// Starts the CPU of an area, which enters `start_ap` with the table, the stack and the area that
+/// `smp::start_others` has set.
 ///
 /// # Safety
 /// The kernel's tables map the image where the boot tables do.

@@ -56,7 +56,7 @@ fn handle(registers: &mut Registers) {
 }
 
 /// Whether the address is mapped now. Without FEAT_ETS2, a CPU may have read an absent entry before
-/// another CPU stored it, and use what it read after that CPU has told it of the page. The
+/// another CPU stored the page there, and use it after that CPU has told it of the page. The
 /// exception has synchronized this CPU, so the access is made again.
 fn is_spurious(registers: &Registers) -> bool {
     if probe::kind(registers.esr, registers.far) != machine::FaultKind::NotPresent {

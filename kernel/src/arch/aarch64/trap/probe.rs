@@ -113,14 +113,14 @@ probe_executed:
 );
 
 unsafe extern "C" {
-    /// Reads the word at `at`. The caller may read what is there.
+    /// Reads the word at `at`. The caller may read it.
     #[link_name = "probe_load"]
     pub(crate) fn load(at: u64) -> Outcome;
-    /// Writes `value` at `at`. The caller may write what is there.
+    /// Writes `value` at `at`. The caller may write there.
     #[link_name = "probe_store"]
     pub(crate) fn store(at: u64, value: u64) -> Outcome;
     /// Copies `count` bytes, and returns how many it did not copy. The caller may read and write
-    /// what is there.
+    /// them.
     #[link_name = "probe_copy"]
     pub(crate) fn copy(to: u64, from: u64, count: u64) -> Outcome;
     /// Executes the code at `at`, which returns at once.

@@ -1,7 +1,7 @@
 //! From the loader to Rust, and from reset to Rust: the instructions before a stack in high memory.
 //!
-//! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at
-//! the start info. Other CPUs enter [`trampoline_start`] in 16-bit mode, at a page below 1 MiB to
+//! The loader enters `pvh_start` by the PVH protocol: 32-bit, no paging, interrupts off, EBX at
+//! the start info. Other CPUs enter `trampoline_start` in 16-bit mode, at a page below 1 MiB to
 //! which it was copied. Both switch to long mode with the same boot tables. These map all physical
 //! memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the direct map, and the
 //! first GiB at the kernel's linked addresses. For a CPU without such pages, the first entry fills

@@ -28,7 +28,8 @@ pub(crate) unsafe fn prepare() {
     unsafe { from.copy_to_nonoverlapping(to, end.addr() - from.addr()) };
 }
 
-/// Starts the CPU of an area, which enters `start_ap` with what `smp::start` has set.
+/// Starts the CPU of an area, which enters `start_ap` with the table, the stack and the area that
+/// `smp::start_others` has set.
 ///
 /// # Safety
 /// [`prepare`] was called.

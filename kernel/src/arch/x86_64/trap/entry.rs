@@ -5,9 +5,9 @@ use super::registers::Registers;
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
-/// The common part of all vectors. It saves the registers in the order of [`Registers`], below what
-/// the CPU and the stub have pushed. If a program was interrupted, the stack is the thread's
-/// [`Registers`] themselves, and the CPU goes on in the loop that had entered the program
+/// The common part of all vectors. It saves the registers in the order of [`Registers`], below the
+/// words that the CPU and the stub have pushed. If a program was interrupted, the stack is the
+/// thread's [`Registers`] themselves, and the CPU goes on in the loop that had entered the program
 /// (`user::enter`).
 #[unsafe(naked)]
 extern "C" fn common() {

@@ -25,8 +25,8 @@ fn make(own_stacks: bool) -> InterruptDescriptorTable {
                 set!($entry, 0)
             };
             ($entry:expr, $level:literal) => {{
-                // SAFETY: the handler returns as from an interrupt, and pops what the CPU pushes
-                // for this vector.
+                // SAFETY: the handler returns as from an interrupt, and pops the words that the CPU
+                // pushes for this vector.
                 let options = unsafe { $entry.set_handler_addr(at) };
                 options.set_privilege_level(PrivilegeLevel::from_u16($level));
                 if let Some((_, number)) = own {

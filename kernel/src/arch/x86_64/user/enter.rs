@@ -127,7 +127,7 @@ pub(crate) extern "C" fn leave() {
     )
 }
 
-/// The entry of system calls: pushes what an interrupt pushes.
+/// The entry of system calls: pushes the same words as an interrupt.
 #[unsafe(naked)]
 extern "C" fn call() {
     naked_asm!(

@@ -1,12 +1,12 @@
-//! User mode: how a CPU runs a program, and what it keeps of it.
+//! User mode: a CPU runs a program, and keeps its registers.
 //!
 //! # One stack for each CPU
 //! A thread of a program has no stack in the kernel. Its registers are in [`Thread`](crate::task),
 //! and each CPU has one stack. A CPU runs a loop (`run::cpu`): it chooses a thread, enters the
 //! program ([`enter`]), and acts on the reason for which the program came back. A system call that
-//! must wait leaves the loop's turn with nothing on the stack: it records what it waits for, and
-//! the CPU runs another thread. When the thread is woken, it makes the call again from the
-//! beginning, and finds what it had recorded.
+//! must wait leaves the loop's turn with nothing on the stack: it records its progress, and the CPU
+//! runs another thread. When the thread is woken, it makes the call again from the beginning, and
+//! finds its record.
 //!
 //! So code of the kernel never moves to another CPU in its middle, as `grace` and `machine` demand;
 //! a CPU that comes back to its loop has left every read-side section; and a thread costs a few

@@ -73,7 +73,7 @@ fn area() -> usize {
 }
 
 fn mxcsr_bits() -> u32 {
-    /// What a CPU without the field has.
+    /// The bits of a CPU that leaves the field 0.
     const OLD: u32 = 0xffbf;
     const FIELD: usize = 28;
     #[repr(align(16))]
@@ -162,7 +162,7 @@ impl XState {
 
     /// Takes over registers that a program has written in the format of `xsave`, which `fill`
     /// copies. Returns false, and resets the registers, if it fails, or if `xrstor` would refuse
-    /// what it has copied: reserved bits of MXCSR or of the header, or the compact format.
+    /// the copy: reserved bits of MXCSR or of the header, or the compact format.
     pub(crate) fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let good = fill(self.bytes_mut()) && self.is_good();
         if good {

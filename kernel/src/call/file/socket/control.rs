@@ -17,7 +17,7 @@ const HEADER: u64 = 16;
 /// The most files of a message.
 const MOST: usize = 253;
 
-/// Reads what a program sends with a message.
+/// Reads the files and credentials that a program sends with a message.
 pub(super) fn read(call: &Call<'_>, at: u64, len: u64, extra: &mut Extra) -> Result<(), Errno> {
     let mut place = 0;
     while place + HEADER <= len {

@@ -56,7 +56,7 @@ impl Header {
     }
 }
 
-/// Sends what the parts name.
+/// Sends the bytes of the parts.
 fn send(
     call: &mut Call<'_>,
     (fd, open): (u64, &Arc<Open>),
@@ -94,7 +94,7 @@ fn send(
         let changed = target.as_ref().map_or(&socket.changed, |target| &target.changed);
         return Ok(wait(call, (fd, open), changed, micros, attempt)? as u64);
     }
-    // What the call has sent before it had to wait; the files went first.
+    // The bytes that the call has sent before it had to wait; the files went with the first.
     let mut done = call.moved();
     if done > 0 {
         extra.files.clear();
@@ -135,7 +135,7 @@ fn send(
     Ok(done)
 }
 
-/// What comes with received bytes.
+/// The count of received bytes, and the files, the sender and the flags that come with them.
 #[derive(Default)]
 struct Received {
     count: u64,
@@ -312,8 +312,8 @@ pub(in crate::call) fn recvmsg(call: &mut Call<'_>) -> Outcome {
     receive_message(call, fd, at, flags as u32)
 }
 
-/// Makes a call for each of several messages. Only the first waits: what was done by then is the
-/// result, which callers of both calls expect.
+/// Makes a call for each of several messages, and returns how many it has made. Only the first
+/// waits: callers of both calls expect a smaller result.
 fn many(call: &mut Call<'_>, one: impl Fn(&mut Call<'_>, u64, u64, u32) -> Outcome) -> Outcome {
     let [fd, at, count, flags, ..] = call.args;
     let flags = flags as u32 & !WAITFORONE;

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `message` | send, receive, and what is like them |
+//! | `message` | the forms of send and receive |
 //! | `control` | the control messages that go with them: files and credentials |
 //! | `option` | getsockopt, setsockopt |
 //!
