@@ -42,19 +42,23 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     let paging = Paging::<Kernel, Format>::try_new(Kernel, PageSize::Size2M);
     let paging = paging.map_err(|_| FrameError::OutOfFrames { order: 0 })?;
     let tables = Arc::new(Tables::kernel(&paging)?);
+    let map_own = |at, frames, attrs| {
+        // SAFETY: the tables are not active yet. The frames are the kernel's, or its serial port.
+        unsafe { map(&tables, at, frames, attrs) }
+    };
     for range in memory.frames().chain([memory.heap]) {
-        map(&tables, direct(range.start().start()), range, Attrs::KERNEL_RW)?;
+        map_own(direct(range.start().start()), range, Attrs::KERNEL_RW)?;
     }
     if let Some(range) = serial::registers() {
         let first = Frame::containing(range.start());
         let frames = FrameRange::new(first, range.len().div_ceil(4096));
         let frames = frames.ok_or(FrameError::NotOurs(first))?;
         let attrs = Attrs { cache: Cache::Uncached, ..Attrs::KERNEL_RW };
-        map(&tables, direct(first.start()), frames, attrs)?;
+        map_own(direct(first.start()), frames, attrs)?;
     }
     if let Some(archive) = memory.archive {
         let attrs = Attrs::new(Flags::READ | Flags::GLOBAL);
-        map(&tables, direct(archive.start().start()), archive, attrs)?;
+        map_own(direct(archive.start().start()), archive, attrs)?;
     }
     for part in parts() {
         let mut flags = Flags::READ | Flags::GLOBAL;
@@ -62,7 +66,7 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
         flags.set(Flags::EXECUTE, part.execute);
         let frames = FrameRange::new(part.frame(), part.bytes >> 12);
         let frames = frames.ok_or(FrameError::NotOurs(part.frame()))?;
-        map(&tables, VirtAddr::new(part.start), frames, Attrs::new(flags))?;
+        map_own(VirtAddr::new(part.start), frames, Attrs::new(flags))?;
     }
     for cpu in 0..Kernel.count() {
         let frame = |_, _| Ok((Kernel.alloc(0, NodePolicy::Local)?, PageSize::Size4K));
@@ -78,7 +82,10 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
 }
 
 /// Maps frames by pages of 4 KiB; `layout` has the reason.
-pub(crate) fn map(
+///
+/// # Safety
+/// The addresses and the frames are the caller's. No CPU has a translation of these addresses left.
+pub(crate) unsafe fn map(
     tables: &Tables,
     at: VirtAddr,
     frames: FrameRange,
@@ -90,9 +97,7 @@ pub(crate) fn map(
         let frame = frames.start().checked_add(number);
         Ok((frame.ok_or(FrameError::NotOurs(frames.start()))?, PageSize::Size4K))
     };
-    // SAFETY: the addresses are the caller's. At boot, the tables are not active yet, and the
-    // frames are the kernel's own memory. A trial maps frames of its own at the addresses of
-    // `layout::trials`, after the grace period of its last mapping.
+    // SAFETY: promised by the caller.
     unsafe { tables.map_with(range, attrs, frame) }.map_err(|failed| failed.error)
 }
 

@@ -1,5 +1,5 @@
-//! Counts of the calls, faults and signals of programs, and the least number of free frames. Each
-//! CPU has counts of its own, which only it writes.
+//! Counts of the calls and faults of programs, and the least number of free frames. Each CPU has
+//! counts of its own, which only it writes.
 
 use crate::cpu::area::bump;
 use crate::machine::Kernel;
@@ -16,7 +16,6 @@ pub(crate) const CALLS: usize = 512;
 struct Counts {
     calls: [AtomicU64; CALLS],
     faults: [AtomicU64; 3],
-    signals: AtomicU64,
 }
 
 static COUNTS: Once<Box<[Counts]>> = Once::new();
@@ -25,7 +24,6 @@ fn here() -> &'static Counts {
     let make = |_| Counts {
         calls: [const { AtomicU64::new(0) }; CALLS],
         faults: [const { AtomicU64::new(0) }; 3],
-        signals: AtomicU64::new(0),
     };
     let all = COUNTS.call_once(|| (0..Kernel.count()).map(make).collect());
     &all[Kernel.current().index()]
@@ -46,11 +44,6 @@ pub(crate) fn call(number: usize) {
 /// Counts a page fault.
 pub(crate) fn fault(access: Access) {
     bump(&here().faults[access as usize], 1);
-}
-
-/// Counts a signal that runs a handler.
-pub(crate) fn signal() {
-    bump(&here().signals, 1);
 }
 
 /// The calls that were made, with their numbers.

@@ -109,7 +109,6 @@ fn handle(thread: &Arc<Thread>, own: &mut Own, info: Info, action: &Action) {
         return fault::force(thread, own, SIGSEGV, super::SI_KERNEL, 0);
     }
     super::set_mask(thread, before | action.blocked(number));
-    crate::stats::signal();
 }
 
 impl Action {
