@@ -7,8 +7,8 @@ use machine::VirtAddr;
 use mm::*;
 use sim::Sim;
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
-const AT: usize = 0x4000_0000;
+pub(crate) const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+pub(crate) const AT: usize = 0x4000_0000;
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 /// A call, with what `prepare` has made.
