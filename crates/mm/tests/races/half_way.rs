@@ -152,6 +152,60 @@ fn a_poisoning_and_a_truncation() {
     );
 }
 
+/// A fault asks only the monitor that is there for it, when the memory is registered anew.
+#[test]
+fn a_fault_and_another_registration() {
+    /// The one monitor brings pages in, the other one protects them.
+    struct Two;
+
+    impl UserFaultHandler for Two {
+        fn handle(&self, fault: UserFault) -> bool {
+            let expected = [UserFaultKind::Missing, UserFaultKind::WriteProtected];
+            assert_eq!(fault.kind, expected[fault.uffd as usize - 1], "of {}", fault.uffd);
+            false
+        }
+    }
+
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.set_userfault_handler(std::sync::Arc::new(Two));
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        watch(space, 1, UserFaultModes::MISSING);
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| {
+                space.userfault_unregister(AT, PAGE).unwrap();
+                let uffd = Uffd::new(2);
+                space.userfault_register(AT, PAGE, UserFaultModes::WP, uffd).unwrap();
+            },
+            |sim, space, ()| _ = load(sim, space, AT),
+        ],
+        |_, ()| {},
+    );
+}
+
+/// No huge page comes in once MADV_NOHUGEPAGE has returned.
+#[test]
+fn an_advice_against_huge_pages_and_a_first_touch() {
+    each_seed(SEEDS, |seed| {
+        let race = Race::new(racing(2, 1 << 11), |space| {
+            space.set_huge_pages(HugePages::Always).unwrap();
+            space.mmap(AT, HUGE, 3, FIXED).unwrap();
+        });
+        let (sim, space, absent) = (&race.sim, &*race.space, AtomicBool::new(false));
+        let advises = race.active(|| {
+            space.madvise(AT, HUGE, Advice::NoHugePage).unwrap();
+            absent.store(space.resident(AT..AT + HUGE) == 0, SeqCst);
+        });
+        let touches = race.active(|| store(sim, space, AT, 1).unwrap());
+        sim::seeded(sim, seed, vec![advises, touches])?;
+        let huge = sim.on_cpu(0, || space.usage(AT..AT + HUGE).huge);
+        assert!(huge == 0 || !absent.load(SeqCst), "a huge page came later");
+        race.end(())
+    });
+}
+
 /// A page of shared memory is promised once, also if a fault brings it in while the object becomes
 /// shorter and longer.
 #[test]
