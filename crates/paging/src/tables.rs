@@ -360,7 +360,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub fn walk<'g>(&'g self, _guard: &'g G::Guard) -> Walk<'g, M, F> {
         // SAFETY: unlinked tables are retired through `G`, so they stay while the guard exists. The
         // top-level table stays while `self` is borrowed.
-        unsafe { Walk::new(self.machine(), self.root) }
+        unsafe { Walk::new(self.machine(), self.root) }.with_forks(&self.forks)
     }
 
     /// Whether an entry may be added to the top-level table. Called with its lock held, under which

@@ -12,15 +12,20 @@
 //! - A walk may still read from a table that has been unlinked. It reads *absent* entries there,
 //!   since only empty tables are unlinked. So each entry that a walk reads has the value it had at
 //!   some moment since the walk began (I1).
-//! - A table that a fork shared may go to the other space while a walk is in it. So code that
-//!   relies on a page reads the whole way again (`cursor::share`).
+//! - A table that a fork shared may go to the other space while a walk is in it, which may then
+//!   change it (`cursor::share`). A space that has left a table never comes back to it. So a walk
+//!   that has read an entry reads the way again: if it still leads there, the entry was this
+//!   space's when it was read. Otherwise the walk begins anew ([`Walk::is_still`]).
 //! - A walk writes nothing, waits for nothing, and may run in an interrupt (I2).
 //!
-//! Cost: one load per level.
+//! Cost: one load per level, and one for the flag that says whether the tables have forked. If they
+//! have, the loads of a second walk.
 
 use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, is_grouped, load, start_at};
+use crate::sync::AtomicBool;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
 use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// A mapped page.
@@ -88,6 +93,9 @@ impl Found<'_> {
 pub struct Walk<'g, M, F> {
     machine: &'g M,
     root: Frame,
+    /// Whether the tables have ever been shared with another space. `None`: the walk is a part of
+    /// another one, or of a call that looks again.
+    forks: Option<&'g AtomicBool>,
     format: PhantomData<F>,
 }
 
@@ -104,7 +112,40 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// `root` is a top-level table. While `'g` lasts, no table that can be reached from it, now or
     /// later, is used for anything else.
     pub(crate) unsafe fn new(machine: &'g M, root: Frame) -> Self {
-        Walk { machine, root, format: PhantomData }
+        Walk { machine, root, forks: None, format: PhantomData }
+    }
+
+    /// From now on, what the walk tells was so at some moment, also if the tables fork: `forks`
+    /// says whether they ever have.
+    pub(crate) fn with_forks(self, forks: &'g AtomicBool) -> Self {
+        Walk { forks: Some(forks), ..self }
+    }
+
+    /// Whether the way to `at` still leads to the entry that was found there and has been read.
+    pub(crate) fn is_still(&self, at: VirtAddr, spot: &WalkEnd<'g, M>) -> bool {
+        let Some(forks) = self.forks else { return true };
+        // Acquire: pairs with the Release of `fork`. The entry was loaded with Acquire: a walk that
+        // has read what another space stored there sees the flag. No step of the machine before it:
+        // tables that never fork have no second look.
+        if !forks.load(Ordering::Acquire) {
+            return true;
+        }
+        let now = self.descend(at, spot.level);
+        // A page of a table that is shared by now is not writable any more.
+        now.is_some_and(|(entry, _, _, own)| {
+            entry.table() == spot.entry.table() && (own || !spot.own)
+        })
+    }
+
+    /// As [`find`](Self::find) down to the lowest level, at an address of these tables, when the way
+    /// still leads there.
+    fn find_still(&self, at: VirtAddr) -> Option<WalkEnd<'g, M>> {
+        loop {
+            let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
+            if self.is_still(at, &spot) {
+                return Some(spot);
+            }
+        }
     }
 
     /// Entry `index` of a table that the walk was led to.
@@ -177,21 +218,17 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         Some(WalkEnd { entry, level, found: F::decode(value, level), own })
     }
 
-    /// The page that contains `at`, if one is mapped, with the rights that all levels allow. The
-    /// answer may be out of date when it is returned. During a fork it may also be a page of a
-    /// space that shared the table a moment ago: use it as a hint.
+    /// The page that contains `at`, if one is mapped, with the rights that all levels allow. It was
+    /// so at some moment of the call; it may be out of date when it is returned.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
-        if !F::is_canonical(at) {
-            return None;
-        }
-        mapping::<M, F>(at, &self.find(at, 0)?)
+        mapping::<M, F>(at, &self.find_still(at)?)
     }
 
     /// The table whose entry decides about `at`: the lowest one, or the one of a huge page. `None`
     /// if no page can be there. Spaces that a fork has made share the page if they share the table.
     /// Out of date when it returns, as [`get`](Self::get).
     pub fn table_at(&self, at: VirtAddr) -> Option<Frame> {
-        let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
+        let spot = self.find_still(at)?;
         let has_pages = spot.level == 0 || matches!(spot.found, Decoded::Page(..));
         has_pages.then(|| spot.entry.table())
     }
@@ -213,7 +250,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// table only if the look began at the same top-level table, and asks again with the table's
     /// lock held.
     pub fn look(&self, at: VirtAddr) -> Found<'g> {
-        let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
+        let spot = self.find_still(at);
         let mapping = spot.as_ref().and_then(|spot| mapping::<M, F>(at, spot));
         let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
         let page = at.align_down(F::PAGE);
@@ -225,6 +262,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// decides about. Out of date when it returns, as [`get`](Self::get).
     ///
     /// Cost: a walk, and a load for each page. Without `counts`, no entry is decoded.
+    ///
+    /// A page of another space may count that shared the table a moment ago: use it as a hint.
     pub fn absent(&self, range: VirtRange, counts: Option<impl Fn(&Mapping) -> bool>) -> u64 {
         let start = range.start();
         let way = if F::is_canonical(start) { self.find(start, 0) } else { None };
@@ -254,7 +293,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The bytes of `range`, which has canonical addresses, in pages whose first frames `counts`
     /// accepts. Out of date when it returns, as [`get`](Self::get).
     ///
-    /// Cost: a walk for each table, and a load for each page.
+    /// Cost: a walk for each table, and a load for each page. `counts` may be asked again about a
+    /// table that the space has left meanwhile.
     pub fn bytes(&self, range: VirtRange, mut counts: impl FnMut(Frame) -> bool) -> u64 {
         let (mut bytes, mut next) = (0, Some(range.start()));
         while let Some(at) = next.filter(|at| range.contains(*at)) {
@@ -263,13 +303,17 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
             let left = range.len() - (at.get() - range.start().get());
             if spot.level > 0 {
                 let end = next.map_or(left, |next| left.min(next.get() - at.get()));
-                let Decoded::Page(frame, _) = spot.found else { continue };
-                bytes += if counts(frame) { end } else { 0 };
+                match spot.found {
+                    _ if !self.is_still(at, &spot) => next = Some(at),
+                    Decoded::Page(frame, _) if counts(frame) => bytes += end,
+                    _ => {}
+                }
                 continue;
             }
             let Some(entries) = self.entries(spot.entry.table()) else { continue };
             let (shift, first) = (F::PAGE.shift(), F::index(at, 0));
             let most = left.div_ceil(1 << shift).min((F::ENTRIES - first) as u64);
+            let mut found = 0;
             for (entry, value) in entries.set(first..first + most as usize) {
                 let value = alone::<F>(value, 0, entry.index());
                 // Most are readable pages, which need no decoding.
@@ -277,8 +321,13 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
                     Decoded::Page(frame, _) => Some(frame),
                     _ => None,
                 });
-                bytes += if frame.is_some_and(&mut counts) { F::PAGE.bytes() } else { 0 };
+                found += if frame.is_some_and(&mut counts) { F::PAGE.bytes() } else { 0 };
             }
+            if !self.is_still(at, &spot) {
+                next = Some(at);
+                continue;
+            }
+            bytes += found;
             next = at.checked_add(most << shift);
         }
         bytes
@@ -287,9 +336,11 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches
     /// it.
     ///
-    /// Cost: one load for each entry, and one walk from the top for each table.
+    /// Cost: one load for each entry, and one walk from the top for each table; if the tables have
+    /// forked, one more for each table and each page.
     pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
-        Pages { walk: self, next: (!range.is_empty()).then_some(range.start()), range, table: None }
+        let next = (!range.is_empty()).then_some(range.start());
+        Pages { walk: self, next, range, table: None, unsure: None }
     }
 }
 
@@ -317,6 +368,8 @@ pub struct Pages<'g, M, F> {
     /// The table of the last entry, its level, and whether the way to it is of this space alone; if
     /// the next address lies in the same table.
     table: Option<(Frame, u8, bool)>,
+    /// The first of the absent entries of this table after which the way was not read again.
+    unsure: Option<VirtAddr>,
 }
 
 impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
@@ -354,8 +407,19 @@ impl<M: Machine, F: Format> Iterator for Pages<'_, M, F> {
     fn next(&mut self) -> Option<Mapping> {
         loop {
             let (at, spot) = self.step()?;
-            if let Some(found) = mapping::<M, F>(at, &spot) {
-                return Some(found);
+            let found = mapping::<M, F>(at, &spot);
+            // One more look at the way does for the absent entries of a lowest table.
+            let goes_on =
+                self.table.is_some() && self.next.is_some_and(|at| self.range.contains(at));
+            let first = *self.unsure.get_or_insert(at);
+            if found.is_none() && spot.level == 0 && goes_on {
+                continue;
+            }
+            self.unsure = None;
+            if !self.walk.is_still(at, &spot) {
+                (self.next, self.table) = (Some(first), None);
+            } else if found.is_some() {
+                return found;
             }
         }
     }

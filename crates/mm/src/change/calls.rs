@@ -285,7 +285,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     pub(crate) fn flags_at(&self, at: usize) -> Option<VmFlags> {
-        self.core.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
+        self.vma_at(at, |_, vma| vma.flags)
     }
 
     /// Brings in the pages of a range; a huge page in one step. A page that is there, with the

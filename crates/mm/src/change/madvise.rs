@@ -40,13 +40,25 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As [`madvise`](Self::madvise).
     pub fn madvise_announced(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
         let mut to_remove = Vec::new();
-        if advice == Advice::Collapse {
-            self.bring_in_swapped(pages_of(addr, len));
-        }
-        let done = self.change_with(
-            |calls| calls.madvise(addr, len, advice),
-            |host| to_remove = core::mem::take(&mut host.to_remove),
-        );
+        let bring_in = || self.bring_in_swapped(pages_of(addr, len));
+        let done = loop {
+            let done = self.change_with(
+                |calls| {
+                    let done = calls.madvise(addr, len, advice);
+                    // A fault that has looked before brings in no huge page, and no block, any
+                    // more.
+                    if advice == Advice::NoHugePage && self.core.huge.may_come() {
+                        self.core.settle_faults(pages_of(addr, len));
+                    }
+                    done
+                },
+                |host| to_remove = core::mem::take(&mut host.to_remove),
+            );
+            // Pages in swap are brought in, also if reclaim is faster than the next attempt.
+            if !matches!(done, Err(Error::Collapse(_))) || !bring_in() {
+                break done;
+            }
+        };
         // Without the mmap lock: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
             file.object().in_memory().ok_or(ObjectError::NotSupported)?.remove(pages)?;
@@ -67,7 +79,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let end = addr + len.next_multiple_of(PAGE_SIZE);
         let (mut at, mut touched) = (addr, Ok(()));
         while at < end && touched.is_ok() {
-            let Some((vma, flags)) = self.next_vma(at).filter(|(vma, _)| vma.start <= at) else {
+            let Some((vma, flags)) = self.vma_at(at, |range, vma| (range.clone(), vma.flags))
+            else {
                 break;
             };
             // As in Linux, the memory of a device ends it, too.
@@ -100,18 +113,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// Brings pages in from swap, as far as that is possible.
-    pub(crate) fn bring_in_swapped(&self, range: Range<usize>) {
-        let mut rest = range;
+    /// Brings pages in from swap, as far as that is possible. Returns whether there were any.
+    pub(crate) fn bring_in_swapped(&self, range: Range<usize>) -> bool {
+        let (mut rest, mut any) = (range, false);
         while let Some(pages) = virt(rest.clone()) {
             let guard = G::pin();
             let mut pages = self.core.tables.walk(&guard).pages(pages);
-            let Some(page) = pages.find(|page| self.core.is_swap(page.frame)) else { return };
+            let Some(page) = pages.find(|page| self.core.is_swap(page.frame)) else { break };
             let at = page.page.get() as usize;
             drop(guard);
-            let _left = self.touch(at, Access::Read);
+            any |= self.touch(at, Access::Read).is_ok();
             rest.start = at + PAGE_SIZE;
         }
+        any
     }
 }
 

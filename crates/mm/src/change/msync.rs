@@ -23,6 +23,14 @@ bitflags! {
     }
 }
 
+/// A VMA as msync sees it.
+struct ToSync<M: Machine> {
+    range: Range<usize>,
+    /// Its object, if it is a shared map, and the first page.
+    of_object: Option<(Backing<M>, u64)>,
+    locked: bool,
+}
+
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// msync(2). Waits for the objects with nothing held.
     ///
@@ -43,7 +51,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let end = addr.checked_add(len).ok_or(vma::Error::Unmapped)?;
         let (mut at, mut hole) = (addr, false);
         while at < end {
-            let Some((range, of_object, locked)) = self.to_sync(at) else {
+            let is_here = |found: &ToSync<M>| found.range.start <= at;
+            // A hole may be a moment of a call.
+            let found = self.to_sync(at).filter(is_here).or_else(|| {
+                let _lock = self.core.writer();
+                self.to_sync(at)
+            });
+            let Some(ToSync { range, of_object, locked }) = found else {
                 return Err(vma::Error::Unmapped.into());
             };
             if range.start > at {
@@ -68,15 +82,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if hole { Err(vma::Error::Unmapped.into()) } else { Ok(()) }
     }
 
-    /// The first VMA that ends above `at`: its range; its object, if it is a shared map, and the
-    /// first page; whether it is locked.
-    #[expect(clippy::type_complexity, reason = "used in one place")]
-    fn to_sync(&self, at: usize) -> Option<(Range<usize>, Option<(Backing<M>, u64)>, bool)> {
+    /// The first VMA that ends above `at`.
+    fn to_sync(&self, at: usize) -> Option<ToSync<M>> {
         let guard = G::pin();
         let (range, vma) = self.core.vmas.find(&guard, at)?;
         let shared = vma.file.clone().filter(|_| vma.flags.contains(VmFlags::SHARED));
         let first = vma.offset_at(range.start) as u64;
         let locked = vma.flags.contains(VmFlags::LOCKED);
-        Some((range, shared.map(|file| (file, first)), locked))
+        Some(ToSync { range, of_object: shared.map(|file| (file, first)), locked })
     }
 }

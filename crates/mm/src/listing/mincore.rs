@@ -4,10 +4,10 @@ use core::{fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};
-use paging::Format;
-use vma::{PAGE_SIZE, VmFlags};
+use paging::{Format, Mapping};
+use vma::{PAGE_SIZE, VmFlags, Vma};
 
-use crate::{AddressSpace, Error, addresses::virt};
+use crate::{AddressSpace, Backing, Error, addresses::virt};
 
 /// How much of a page lies in the range.
 pub(crate) fn bytes_in(range: VirtRange, page: &paging::Mapping) -> usize {
@@ -26,44 +26,72 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !addr.is_multiple_of(PAGE_SIZE) {
             return Err(vma::Error::Unaligned.into());
         }
-        let guard = G::pin();
         let mut mapped = addr;
         let end = into.len().checked_mul(PAGE_SIZE).and_then(|len| addr.checked_add(len));
         let end = end.ok_or(Error::Vma(vma::Error::Unmapped))?;
         while mapped < end {
-            let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
-            mapped = found.0.end;
+            let found = self.vma_at(mapped, |range, _| range.end);
+            mapped = found.ok_or(vma::Error::Unmapped)?;
         }
-        drop(guard);
         for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
-            *byte = self.when_still(|guard| {
-                let found = self.core.tables.walk(guard).get(VirtAddr::new(at as u64));
-                if found.is_some_and(|page| !self.core.is_special(page.frame)) {
-                    return Some(Ok(1));
-                }
-                // The VMA after the page: where a call unmaps both, the page goes last.
-                let Some((_, vma)) = self.core.vmas.lookup(guard, at) else {
-                    return Some(Err(vma::Error::Unmapped));
-                };
+            let page = self.core.tables.walk(&G::pin()).get(VirtAddr::new(at as u64));
+            if page.is_some_and(|page| !self.core.is_special(page.frame)) {
+                *byte = 1;
+                continue;
+            }
+            *byte = self.when_still(at, |vma, page| {
+                let vma = vma.ok_or(vma::Error::Unmapped)?;
                 let index = vma.offset_at(at) as u64;
                 let object = vma.file.as_ref().map(|file| file.object());
-                let is_present = object.is_some_and(|object| object.is_present(index));
-                (is_present || !vma.is_busy()).then(|| Ok(is_present.into()))
+                let is_here = page.is_some_and(|page| !self.core.is_special(page.frame));
+                Ok::<_, Error>(u8::from(is_here || object.is_some_and(|o| o.is_present(index))))
             })?;
         }
         Ok(())
     }
 
-    /// Calls `look` until it returns something: `None` says that the page at an address is absent,
-    /// and a call changes its VMA. A page that moves is nowhere for a moment.
-    pub(crate) fn when_still<T>(&self, mut look: impl FnMut(&G::Guard) -> Option<T>) -> T {
-        loop {
-            if let Some(found) = look(&G::pin()) {
-                return found;
-            }
-            // Waits for the call.
-            drop(self.core.writer());
+    /// Calls `look` with the VMA at an address, and with the page, as they were at one moment, and
+    /// not half-way through a call. Takes the mmap lock if they are not found so: a hole may be a
+    /// moment of a call, and a page that moves is nowhere for a moment.
+    ///
+    /// Where the VMA before the look at the entry is the one after it, the entry was read while it
+    /// was there. It may have given way to a busy one meanwhile, for MADV_COLLAPSE: then an entry
+    /// may be absent for a moment, and the count of changes is another one.
+    pub(crate) fn when_still<T>(
+        &self,
+        at: usize,
+        mut look: impl FnMut(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
+    ) -> T {
+        let guard = G::pin();
+        let vma_now = || self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
+        let changes = || self.core.changes.now(self.core.tables.machine());
+        let (seen, before) = (changes(), vma_now());
+        let found = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
+        if let Some(vma) = before.filter(|vma| !vma.is_busy())
+            && vma_now().is_some_and(|after| core::ptr::eq(vma, after))
+            && (found.is_some() || changes() == seen)
+        {
+            return look(Some(vma), found);
         }
+        drop(guard);
+        let _lock = self.core.writer();
+        let guard = G::pin();
+        let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
+        look(vma, self.core.tables.walk(&guard).get(VirtAddr::new(at as u64)))
+    }
+
+    /// Calls `look` with the range and the VMA at an address. A hole may be a moment of a call, so
+    /// the mmap lock decides about it.
+    pub(crate) fn vma_at<T>(
+        &self,
+        at: usize,
+        look: impl Fn(&Range<usize>, &Vma<Backing<M>>) -> T,
+    ) -> Option<T> {
+        let find = || self.core.vmas.lookup(&G::pin(), at).map(|(range, vma)| look(&range, vma));
+        find().or_else(|| {
+            let _lock = self.core.writer();
+            find()
+        })
     }
 
     /// The number of present pages of a range. Exact while nothing changes. O(pages).
@@ -87,14 +115,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// long as something maps it, and the byte within it. Two addresses that lead to the same
     /// memory have the same place, in all spaces: it is what names a shared futex. `None` for
     /// private memory, where nothing is mapped, and beyond the last byte that an object can have.
-    /// Takes no lock.
+    /// Takes no lock where something is mapped.
     pub fn shared_place(&self, at: usize) -> Option<(usize, u64)> {
-        let guard = G::pin();
-        let (_, vma) = self.core.vmas.lookup(&guard, at)?;
-        let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
-        let page = vma.offset_at(at) as u64;
-        let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
-        Some((core::ptr::from_ref(&**file.object()).addr(), byte))
+        self.vma_at(at, |_, vma| {
+            let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
+            let page = vma.offset_at(at) as u64;
+            let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
+            Some((core::ptr::from_ref(&**file.object()).addr(), byte))
+        })?
     }
 
     /// Writes the listing of `/proc/PID/maps`. Waits for the mmap lock.

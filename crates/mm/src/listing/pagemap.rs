@@ -2,11 +2,11 @@
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
-use paging::Format;
-use vma::{PAGE_SIZE, VmFlags};
+use paging::{Format, Mapping};
+use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
-    AddressSpace,
+    AddressSpace, Backing,
     entry_marks::{CLEAN, POISON, WP, is_mark},
     listing::mapcount::MapCount,
 };
@@ -30,36 +30,50 @@ pub const EXCLUSIVE: u64 = 1 << 56;
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The entries of `/proc/PID/pagemap` for the pages from `addr` on. [`pagemap`](crate::pagemap)
     /// has their bits. Waits for [`clear_soft_dirty`](Self::clear_soft_dirty), and for a call that
-    /// moves a page; otherwise it takes no lock.
+    /// changes the VMA of a page; takes the mmap lock once for each hole. Otherwise it takes no
+    /// lock.
     pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
         let mut mapcount = self.mapcount();
         let first = addr & !(PAGE_SIZE - 1);
+        // The hole that was found last.
+        let mut hole = 0..0;
         for (entry, number) in into.iter_mut().zip(0_usize..) {
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
-            *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut mapcount, at));
+            if hole.contains(&at) {
+                *entry = 0;
+                continue;
+            }
+            *entry = self.when_still(at, |vma, page| match vma {
+                Some(vma) => self.pagemap_entry(&mut mapcount, vma, page, at),
+                None => {
+                    // With the mmap lock: no VMA comes.
+                    hole = at..self.next_vma(at).map_or(usize::MAX, |(next, _)| next.start);
+                    0
+                }
+            });
             if *entry & SOFT_DIRTY == 0 && self.is_clearing() {
                 // No call changes a VMA now.
                 let _lock = self.core.writer();
-                let found = self.pagemap_entry(&G::pin(), &mut mapcount, at);
-                *entry = found.unwrap_or(*entry);
+                let guard = G::pin();
+                let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
+                let page = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
+                *entry = vma.map_or(0, |vma| self.pagemap_entry(&mut mapcount, vma, page, at));
             }
         }
     }
 
-    /// The entry of one page; `None` if it is absent and a call changes its VMA.
+    /// The entry of one page.
     fn pagemap_entry(
         &self,
-        guard: &G::Guard,
         mapcount: &mut MapCount<M>,
+        vma: &Vma<Backing<M>>,
+        page: Option<Mapping>,
         at: usize,
-    ) -> Option<u64> {
-        let Some((_, vma)) = self.core.vmas.lookup(guard, at) else { return Some(0) };
+    ) -> u64 {
         let tracks = Self::check_marks().is_ok();
         let mark = |dirty| if tracks && dirty { SOFT_DIRTY } else { 0 };
         let mut entry = mark(self.is_new(vma));
-        let Some(page) = self.core.tables.walk(guard).get(VirtAddr::new(at as u64)) else {
-            return (!vma.is_busy()).then_some(entry);
-        };
+        let Some(page) = page else { return entry };
         if self.core.is_guard(page.frame) {
             let protected = is_mark(page.attrs) && vma.flags.contains(VmFlags::UFFD_WP);
             entry |= match (protected, page.attrs.soft & (WP | POISON)) {
@@ -67,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (false, 0) => GUARD,
                 _ => 0,
             };
-            return Some(entry);
+            return entry;
         }
         entry |= mark(page.attrs.soft & CLEAN == 0);
         let is_protected =
@@ -75,7 +89,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let protected = if is_protected { WRITE_PROTECTED } else { 0 };
         if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
             entry |= SWAPPED | (slot & ((1 << 50) - 1)) << 5 | protected;
-            return Some(entry);
+            return entry;
         }
         let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
         entry |= PRESENT | frame.number() | protected;
@@ -83,6 +97,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             entry |= if known.is_anonymous() { 0 } else { OF_OBJECT };
             entry |= if known.is_mapped_once() { EXCLUSIVE } else { 0 };
         }
-        Some(entry)
+        entry
     }
 }

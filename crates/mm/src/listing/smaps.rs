@@ -208,11 +208,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub fn totals(&self) -> Totals {
         let guard = G::pin();
         let mut totals = Totals::default();
-        // Without swap and the huge zero page, all other frames of anonymous memory count.
-        let [zero, guard_frame] =
-            [&self.core.zero_frame, &self.core.guard_frame].map(|one| one.get());
-        let may_have_others =
-            self.core.tables.paging().swap().is_some() || self.core.huge.has_zero();
+        // Without swap, all frames of anonymous memory count but these. Each may come at any
+        // moment: one that is not there yet is asked for again.
+        let mut others = [None; 3];
+        let mut counts = |frame| {
+            let huge = || self.core.huge.known_zero()?.get();
+            let [zero, guard, huge_zero] = &mut others;
+            *zero = zero.or_else(|| self.core.zero_frame.get());
+            *guard = guard.or_else(|| self.core.guard_frame.get());
+            *huge_zero = huge_zero.or_else(huge);
+            !others.contains(&Some(frame))
+        };
+        let has_swap = self.core.tables.paging().swap().is_some();
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             let (len, flags) = (range.len(), vma.flags);
             let has = |flag| flags.contains(flag);
@@ -226,11 +233,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             let Some(range) = virt(range) else { continue };
             let walk = self.core.tables.walk(&guard);
-            if vma.file.is_none() && !may_have_others {
-                let bytes =
-                    walk.bytes(range, |frame| zero != Some(frame) && guard_frame != Some(frame));
-                totals.resident += bytes as usize;
-                totals.anonymous += bytes as usize;
+            if vma.file.is_none() && !has_swap {
+                let bytes = walk.bytes(range, &mut counts) as usize;
+                totals.resident += bytes;
+                totals.anonymous += bytes;
                 continue;
             }
             for page in walk.pages(range) {

@@ -129,8 +129,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Whether the VMA at an address is private: a page that is brought in there is anonymous.
     pub(super) fn is_private(&self, at: usize) -> bool {
-        let guard = G::pin();
-        self.core.vmas.lookup(&guard, at).is_some_and(|(_, vma)| vma.is_private())
+        self.vma_at(at, |_, vma| vma.is_private()).unwrap_or(false)
     }
 
     /// Refuses registered memory beyond the end of its object.
@@ -177,15 +176,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         at: usize,
         modes: VmFlags,
     ) -> Result<(Option<Backing<M>>, u64), UserFaultError> {
-        let guard = G::pin();
-        let found = self.core.vmas.lookup(&guard, at);
-        let (_, vma) = found.ok_or(UserFaultError::NotRegistered)?;
+        let found = self.vma_at(at, |_, vma| {
+            let place = (vma.file.clone(), vma.offset_at(at) as u64);
+            (vma.uffd(), vma.flags.intersects(modes).then_some(place))
+        });
+        let (uffd, place) = found.ok_or(UserFaultError::NotRegistered)?;
         // A first look, before an object gets a page. `place` decides.
-        self.core.check_unchanging(vma.uffd())?;
-        match vma.flags.intersects(modes) {
-            true => Ok((vma.file.clone(), vma.offset_at(at) as u64)),
-            false => Err(UserFaultError::NotRegistered),
-        }
+        self.core.check_unchanging(uffd)?;
+        place.ok_or(UserFaultError::NotRegistered)
     }
 
     /// Stores the entry that `make` returns for registered memory, with the mmap lock, if there

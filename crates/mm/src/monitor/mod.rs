@@ -179,11 +179,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let range = aligned(to, len).map_err(none)?;
         self.prepare_private(to).map_err(none)?;
         // As in Linux, one VMA has all of it, or nothing is done.
-        let guard = G::pin();
-        let found = self.core.vmas.lookup(&guard, to);
-        let whole = found.filter(|(vma, _)| range.end <= vma.end);
-        let flags = whole.map_or(VmFlags::empty(), |(_, vma)| vma.flags);
-        drop(guard);
+        let found = self.vma_at(to, |found, vma| (range.end <= found.end, vma.flags));
+        let flags = found.filter(|(whole, _)| *whole).map_or(VmFlags::empty(), |(_, flags)| flags);
         if !flags.intersects(VmFlags::UFFD) {
             return Err(none(UserFaultError::NotRegistered.into()));
         }

@@ -54,7 +54,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let range = source.clone();
         self.change(|calls| self.clear_old_marks(calls, range)).map_err(none)?;
         self.check_move_vmas(&source, &target).map_err(none)?;
-        self.bring_in_swapped(source.clone());
+        let _any = self.bring_in_swapped(source.clone());
         // Ranges that overlap are moved page by page, as in Linux.
         if source.end <= target.start || target.end <= source.start {
             match self.move_part(&source, to, allow_holes) {
@@ -79,6 +79,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The conditions on the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
     fn check_move_vmas(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
+        // A VMA that does not fit may be a moment of a call.
+        let look = || self.look_at_move(source, target);
+        look().or_else(|_| {
+            let _lock = self.core.writer();
+            look()
+        })
+    }
+
+    fn look_at_move(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
         let guard = G::pin();
         let find = |range: &Range<usize>| {
             let found = self.core.vmas.lookup(&guard, range.start);
@@ -100,10 +109,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (false, false) => Err(UserFaultError::Hole.into()),
             };
         }
-        let moved = self.change(|calls| {
-            calls.host().set_allows_holes(allow_holes);
-            calls.move_private(source.clone(), to)
-        });
+        let move_all = || {
+            self.change(|calls| {
+                calls.host().set_allows_holes(allow_holes);
+                calls.move_private(source.clone(), to)
+            })
+        };
+        let mut moved = move_all();
+        // Reclaim may take pages back again before the call has the mmap lock.
+        while moved == Err(UserFaultError::Busy.into()) && self.bring_in_swapped(source.clone()) {
+            moved = move_all();
+        }
         match moved {
             Ok(()) => self.change_with_host(target, |host, part, vma| host.give_rights(part, vma)),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
@@ -133,9 +149,10 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             if self.is_guard(page.frame) {
                 return Err(UserFaultError::Absent.into());
             }
+            // Other references than those of pins are held for a moment, such as that of reclaim,
+            // which looks at the entry again.
             let block = block_of(machine, page.frame);
-            let alone = block
-                .is_some_and(|(_, info)| info.refs() == 1 || info.order() != 0 && info.pins() == 0);
+            let alone = block.is_some_and(|(_, info)| info.pins() == 0);
             let exclusive = page.attrs.share() == Share::Exclusive;
             let zeros = !special && !is_counted(machine, page.frame);
             if !zeros && (!exclusive || !alone) {

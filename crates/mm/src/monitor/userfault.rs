@@ -199,9 +199,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         want: WantedAccess,
         kind: UserFaultKind,
     ) -> Result<(), FaultError> {
-        let uffd =
-            self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| vma.uffd());
-        // Unregistered meanwhile: the fault begins again.
+        let mode = match kind {
+            UserFaultKind::Missing => VmFlags::UFFD_MISSING,
+            UserFaultKind::WriteProtected => VmFlags::UFFD_WP,
+            UserFaultKind::Minor => VmFlags::UFFD_MINOR,
+        };
+        let uffd = self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| {
+            let uffd = vma.uffd()?;
+            vma.flags.contains(mode).then_some(uffd)
+        });
+        // Unregistered meanwhile, or registered for other faults: the fault begins again.
         let Some(uffd) = uffd else { return Ok(()) };
         let fault = UserFault { at, access: want.access, uffd: uffd.id, kind };
         let resolved = self.core.userfaults.get().is_some_and(|handler| handler.handle(fault));

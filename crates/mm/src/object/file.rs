@@ -130,14 +130,25 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
+        let sync_lock = || lock(&self.pages.machine, &self.syncs);
         // A sync under way does not write after the end of this call, where its bytes would be seen
         // when the file becomes larger again.
-        let _synced = (bytes < self.size()).then(|| lock(&self.pages.machine, &self.syncs));
-        self.pages.set_size(bytes, |old| {
-            // A map may have written beyond the end: that part of the file is zeros.
-            self.pages.clear(old..bytes.min(old.next_multiple_of(PAGE)));
-            Ok(())
-        })
+        let mut synced = (bytes < self.size()).then(sync_lock);
+        loop {
+            let done = self.pages.set_size(bytes, |old| {
+                // It has become longer since the look.
+                if bytes < old && synced.is_none() {
+                    return Err(ObjectError::Absent);
+                }
+                // A map may have written beyond the end: that part of the file is zeros.
+                self.pages.clear(old..bytes.min(old.next_multiple_of(PAGE)));
+                Ok(())
+            });
+            match done {
+                Err(ObjectError::Absent) => synced = Some(sync_lock()),
+                done => return done,
+            }
+        }
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.
@@ -156,14 +167,21 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// As [`Object::bring_in`].
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, ObjectError> {
-        let len = self.size().saturating_sub(at).min(into.len() as u64);
-        self.each_part(at..at + len, |part, place, _| {
-            for (byte, into) in part.iter().zip(&mut into[place..]) {
-                // Relaxed: a program's memory orders nothing here.
-                *into = byte.load(Ordering::Relaxed);
+        loop {
+            let size = self.size();
+            let len = size.saturating_sub(at).min(into.len() as u64);
+            let read = self.each_part(at..at + len, |part, place, _| {
+                for (byte, into) in part.iter().zip(&mut into[place..]) {
+                    // Relaxed: a program's memory orders nothing here.
+                    *into = byte.load(Ordering::Relaxed);
+                }
+            });
+            match read {
+                // It has become shorter meanwhile.
+                Err(ObjectError::BeyondEnd) if self.size() != size => {}
+                read => return read.map(|()| self.pages.left_of(at, len as usize)),
             }
-        })?;
-        Ok(len as usize)
+        }
     }
 
     /// Writes bytes at `at`, within the size, as pwrite(2). They are written out by the next sync.

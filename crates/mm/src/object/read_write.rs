@@ -59,7 +59,8 @@ impl<M: Machine> PageCache<M> {
         Ok(())
     }
 
-    /// Reads bytes, up to the end; absent pages are zeros. Returns how many.
+    /// Reads bytes, up to the end; absent pages are zeros. Returns how many. Bytes that were cut
+    /// off meanwhile are not among them: they may be zeros that were never there.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let len = self.size().saturating_sub(at).min(into.len() as u64);
         let into = &mut into[..len as usize];
@@ -70,12 +71,17 @@ impl<M: Machine> PageCache<M> {
             load(part, &mut into[place..done]);
         });
         into[done..].fill(0);
-        len as usize
+        self.left_of(at, len as usize)
+    }
+
+    /// How many of the bytes from `at` on that were read are within the size now.
+    pub(super) fn left_of(&self, at: u64, len: usize) -> usize {
+        self.size().saturating_sub(at).min(len as u64) as usize
     }
 
     /// Writes bytes of one page. If it is absent, it comes in with them: no map shows it without.
     /// `may` gets the size, and the size that the write needs: first to refuse before anything is
-    /// allocated, then (`true`) with the lock held, when nothing else fails.
+    /// allocated, then (`true`) with the lock held. The same with the two exchanged undoes that.
     pub(super) fn write_page(
         &self,
         at: u64,
@@ -109,8 +115,9 @@ impl<M: Machine> PageCache<M> {
                 }
                 (Err(ObjectError::Absent), Some(page)) => {
                     may(size, end.max(size), true)?;
-                    // A fault may be first, within the size: then nothing was promised.
+                    // A fault may be first, also beyond the size, if it has looked at an older one.
                     if !self.put(index, page) {
+                        may(end.max(size), size, true)?;
                         continue;
                     }
                     new.take().map(Reference::keep);

@@ -87,9 +87,15 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         self.ever.load(Ordering::Relaxed)
     }
 
-    /// Whether [`zero`](Self::zero) has been called.
-    pub(crate) fn has_zero(&self) -> bool {
-        self.zero.get().is_some()
+    /// Whether a fault may bring in a huge page or a block.
+    pub(crate) fn may_come(&self) -> bool {
+        let blocks = self.blocks();
+        self.may_exist() || blocks.always | blocks.madvise != 0
+    }
+
+    /// The huge zero page, if it was ever asked for.
+    pub(crate) fn known_zero(&self) -> Option<&ZeroFrame<M, F>> {
+        self.zero.get()
     }
 
     /// The huge zero page of the space and its forks.

@@ -8,6 +8,7 @@ mod fork_races;
 mod frees;
 mod half_way;
 mod huge_races;
+mod looks;
 mod object_races;
 mod spaces;
 mod unmap_races;

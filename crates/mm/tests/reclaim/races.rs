@@ -140,3 +140,75 @@ fn pins_during_reclaim(seed: u64) -> Result<(), Failure> {
 fn no_write_through_a_pin_is_lost_during_reclaim() {
     each_seed(SEEDS, pins_during_reclaim);
 }
+
+/// Runs two CPUs in a space with swap whose pages are cold.
+fn with_cold_pages(
+    seed: u64,
+    [frames, bytes]: [usize; 2],
+    prepare: impl FnOnce(&mut Space),
+    [first, second]: [fn(&Space); 2],
+) -> Result<(), Failure> {
+    let ram = Arc::new(Ram::default());
+    let swap = Some(ram.clone() as Arc<dyn Swap>);
+    let (race, ()) = Race::with(racing(2, frames as u64), swap, |_, space| {
+        space.mmap(AT, bytes, 3, FIXED).unwrap();
+        prepare(space);
+        space.clear_referenced().unwrap();
+    });
+    let space = &*race.space;
+    let call = |call: fn(&Space)| Box::new(move || call(space)) as Program<'_>;
+    seeded(&race.sim, seed, vec![call(first), call(second)])?;
+    race.end(())?;
+    assert_eq!(ram.used(), 0);
+    Ok(())
+}
+
+fn reclaim_some(space: &Space) {
+    for _ in 0..3 {
+        space.reclaim(4).unwrap();
+    }
+}
+
+/// A page that is neither pinned nor shared moves, also while it is on its way to swap.
+#[test]
+fn a_monitor_moves_pages_during_reclaim() {
+    each_seed(SEEDS, |seed| {
+        with_cold_pages(
+            seed,
+            [128, 2 * PAGE],
+            |space| {
+                space.set_userfault_handler(Arc::new(Never::default()));
+                let modes = UserFaultModes::MISSING;
+                space.userfault_register(AT, 2 * PAGE, modes, Uffd::new(1)).unwrap();
+                space.userfault_copy(AT, &[7; PAGE], false).unwrap();
+            },
+            [
+                |space| {
+                    let moved = space.userfault_move(AT + PAGE, AT, PAGE, false);
+                    assert_eq!(moved, Ok(()));
+                    assert_eq!(byte(space, AT + PAGE), 7);
+                },
+                reclaim_some,
+            ],
+        )
+    });
+}
+
+/// Pages become huge, also if some are on their way to swap.
+#[test]
+fn pages_become_huge_during_reclaim() {
+    each_seed(SEEDS, |seed| {
+        with_cold_pages(
+            seed,
+            [1 << 11, HUGE],
+            |space| space.write(AT, &[7; 3 * PAGE]).unwrap(),
+            [
+                |space| {
+                    assert_eq!(space.madvise(AT, HUGE, Advice::Collapse), Ok(()));
+                    assert_eq!(byte(space, AT + PAGE), 7);
+                },
+                reclaim_some,
+            ],
+        )
+    });
+}

@@ -1,0 +1,217 @@
+//! Looks that take no lock, from seeds: what they tell was so at some moment of the look, and never
+//! half of a call.
+
+use std::mem::ManuallyDrop;
+
+use crate::common::*;
+use crate::half_way::{AT, SEEDS, meet};
+use machine::{Asid, VirtAddr};
+use mm::*;
+use sim::seeded;
+
+/// Where a page of another map lies, in another table.
+const FAR: usize = 0x55_0000_0000;
+
+/// What a CPU does with a parent and its child.
+type OfBoth<'a> = &'a (dyn Fn(&Space, &Space) + Sync);
+
+/// From each seed, makes both calls on two CPUs. They get a parent with a page that a child shares,
+/// and the child. A second page, in the same table, is absent in both.
+fn meet_forked(calls: [OfBoth<'_>; 2]) {
+    each_seed(10 * SEEDS, |seed| {
+        let (race, child) = Race::with(racing(2, 96), None, |_, space| {
+            space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+            space.write(AT, &[1]).unwrap();
+            ManuallyDrop::new(space.fork(Asid(2)).unwrap())
+        });
+        let spaces = (&*race.space, &*child);
+        let programs = calls.map(|call| race.active(move || call(spaces.0, spaces.1)));
+        seeded(&race.sim, seed, programs.into())?;
+        race.end(ManuallyDrop::into_inner(child))
+    });
+}
+
+/// The child leaves the table, which becomes the parent's.
+fn leave_table(child: &Space) {
+    child.write(AT, &[2]).unwrap();
+}
+
+/// A page that the parent gets after the child has left the table is not the child's.
+#[test]
+fn no_look_shows_a_page_of_another_space() {
+    let looks: [fn(&Space); 3] = [
+        |child| {
+            let mut pages = [9];
+            child.mincore(AT + PAGE, &mut pages).unwrap();
+            assert_eq!(pages, [0], "mincore");
+        },
+        |child| assert_eq!(child.resident(AT..AT + 2 * PAGE), 1, "the pages of a range"),
+        |child| assert_eq!(child.totals().resident, PAGE, "the totals"),
+    ];
+    for look in looks {
+        meet_forked([&|_, child| (0..8).for_each(|_| look(child)), &|parent, child| {
+            leave_table(child);
+            parent.write(AT + PAGE, &[3]).unwrap();
+        }]);
+    }
+}
+
+/// A guard page that the parent installs is none of the child's.
+#[test]
+fn a_guard_page_of_another_space_stops_no_fault() {
+    meet_forked([
+        &|_, child| {
+            let found = child.handle_fault(VirtAddr::new((AT + PAGE) as u64), Access::Read);
+            assert!(found.is_ok(), "{found:?}");
+        },
+        &|parent, child| {
+            leave_table(child);
+            parent.madvise(AT + PAGE, PAGE, Advice::GuardInstall).unwrap();
+        },
+    ]);
+}
+
+/// pagemap tells of a page that is present, or of a hole.
+#[test]
+fn pagemap_and_an_unmapping() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        space.write(AT, &[1]).unwrap();
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| space.munmap(AT, PAGE).unwrap(),
+            |_, space, ()| {
+                let entry = pagemap_entry(space, AT);
+                assert!(entry == 0 || entry & pagemap::PRESENT != 0, "{entry:#x}");
+            },
+        ],
+        |_, ()| {},
+    );
+}
+
+/// Two pages that are present, one of which moves to the place of the other.
+fn two_maps(_: &SharedPaging, space: &mut Space) {
+    for at in [AT, FAR] {
+        space.mmap(at, PAGE, 3, FIXED).unwrap();
+        space.write(at, &[1]).unwrap();
+    }
+}
+
+fn move_over(space: &Space) {
+    assert_eq!(space.mremap(RemapRequest::moving(FAR, PAGE, AT)), Ok(AT));
+}
+
+/// The place of a move over another map is never without a page.
+#[test]
+fn mincore_and_a_move_over_another_map() {
+    meet(
+        two_maps,
+        [
+            |_, space, ()| move_over(space),
+            |_, space, ()| {
+                let mut pages = [9];
+                let done = space.mincore(AT, &mut pages);
+                assert_eq!((done, pages), (Ok(()), [1]));
+            },
+        ],
+        |_, ()| {},
+    );
+}
+
+#[test]
+fn pagemap_and_a_move_over_another_map() {
+    meet(
+        two_maps,
+        [
+            |_, space, ()| move_over(space),
+            |_, space, ()| {
+                let entry = pagemap_entry(space, AT);
+                assert!(entry & pagemap::PRESENT != 0, "{entry:#x}");
+            },
+        ],
+        |_, ()| {},
+    );
+}
+
+#[test]
+fn a_copy_and_a_move_over_another_map() {
+    meet(
+        two_maps,
+        [|_, space, ()| move_over(space), |_, space, ()| assert_eq!(byte(space, AT), 1)],
+        |_, ()| {},
+    );
+}
+
+/// The zero page does not count, also where it comes for the first time.
+#[test]
+fn the_totals_and_the_first_zero_page() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| assert_eq!(space.totals().resident, 0),
+            |sim, space, ()| assert_eq!(load(sim, space, AT), Ok(0)),
+        ],
+        |_, ()| {},
+    );
+}
+
+/// Guard pages do not count, either.
+#[test]
+fn the_totals_and_the_first_guard_page() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| assert_eq!(space.totals().resident, 0),
+            |_, space, ()| space.madvise(AT, PAGE, Advice::GuardInstall).unwrap(),
+        ],
+        |_, ()| {},
+    );
+}
+
+/// The huge zero page counts no more than the small one.
+#[test]
+fn the_totals_and_the_first_huge_zero_page() {
+    each_seed(SEEDS, |seed| {
+        let race = Race::new(racing(2, 1 << 11), |space| {
+            space.set_huge_pages(HugePages::Always).unwrap();
+            space.mmap(AT, HUGE, 3, FIXED).unwrap();
+        });
+        let (sim, space) = (&race.sim, &*race.space);
+        let counts = race.active(|| assert_eq!(space.totals().resident, 0));
+        let reads = race.active(|| assert_eq!(load(sim, space, AT), Ok(0)));
+        seeded(sim, seed, vec![counts, reads])?;
+        race.end(())
+    });
+}
+
+/// Shared memory where another map of it moves is there all the time.
+#[test]
+fn calls_that_take_no_lock_and_a_move_over_another_map() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let file = opened(&memfd(shared, 1));
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        for at in [AT, FAR] {
+            space.mmap_object(at, PAGE, 3, flags, file.clone(), 0).unwrap();
+        }
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| move_over(space),
+            |_, space, ()| {
+                assert_eq!(space.msync(AT, PAGE, SyncFlags::SYNC), Ok(()));
+                assert!(space.shared_place(AT).is_some());
+                assert_eq!(space.madvise(AT, PAGE, Advice::PopulateRead), Ok(()));
+            },
+        ],
+        |_, ()| {},
+    );
+}
