@@ -117,19 +117,23 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
 
     /// From now on, what the walk tells was so at some moment, also if the tables fork: `forks`
     /// says whether they ever have.
+    #[inline]
     pub(crate) fn with_forks(self, forks: &'g AtomicBool) -> Self {
         Walk { forks: Some(forks), ..self }
     }
 
-    /// Whether the way to `at` still leads to the entry that was found there and has been read.
+    /// Whether the way to `at` still leads to the entry that was found there and has been read. A
+    /// load if the tables have never forked.
+    #[inline]
     pub(crate) fn is_still(&self, at: VirtAddr, spot: &WalkEnd<'g, M>) -> bool {
-        let Some(forks) = self.forks else { return true };
         // Acquire: pairs with the Release of `fork`. The entry was loaded with Acquire: a walk that
         // has read what another space stored there sees the flag. No step of the machine before it:
         // tables that never fork have no second look.
-        if !forks.load(Ordering::Acquire) {
-            return true;
-        }
+        self.forks.is_none_or(|forks| !forks.load(Ordering::Acquire)) || self.leads_to(at, spot)
+    }
+
+    #[cold]
+    fn leads_to(&self, at: VirtAddr, spot: &WalkEnd<'g, M>) -> bool {
         let now = self.descend(at, spot.level);
         // A page of a table that is shared by now is not writable any more.
         now.is_some_and(|(entry, _, _, own)| {
@@ -139,10 +143,17 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
 
     /// As [`find`](Self::find) down to the lowest level, at an address of these tables, when the way
     /// still leads there.
+    #[inline]
     fn find_still(&self, at: VirtAddr) -> Option<WalkEnd<'g, M>> {
+        let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
+        if self.is_still(at, &spot) { Some(spot) } else { self.find_again(at) }
+    }
+
+    #[cold]
+    fn find_again(&self, at: VirtAddr) -> Option<WalkEnd<'g, M>> {
         loop {
-            let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
-            if self.is_still(at, &spot) {
+            let spot = self.find(at, 0)?;
+            if self.leads_to(at, &spot) {
                 return Some(spot);
             }
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::{
+    cell::Cell,
     mem::ManuallyDrop,
     sync::Arc,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -11,7 +12,9 @@ use machine::{Asid, Frame, Memory, PageSize, Translated, VirtAddr};
 use mm::*;
 use paging::{Format, Paging, Tag, X86_64L4};
 use proptest::prelude::ProptestConfig;
-use sim::{Arch, Checks, Config, Failure, Grace, Program, Report, Sim, Stale, explore};
+use sim::{
+    Arch, Checks, Config, Failure, Grace, Program, Report, Sim, Stale, explore, seeded, stopped,
+};
 
 pub(crate) type Space = SpaceOf<X86_64L4>;
 pub(crate) type SpaceOf<F> = AddressSpace<Sim, F, Grace>;
@@ -161,6 +164,47 @@ impl<F: Format> RaceOf<F> {
 /// Runs a test from each of the first seeds.
 pub(crate) fn each_seed(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// How two calls meet: in an order from a seed, or one stops while the other runs whole.
+pub(crate) struct Meeting {
+    seed: u64,
+    /// The steps after which a call stops, and whether it is the second.
+    stop: Option<(u64, bool)>,
+    has_stopped: Cell<bool>,
+}
+
+impl Meeting {
+    pub(crate) fn run(&self, sim: &Sim, mut calls: [Program<'_>; 2]) -> Result<(), Failure> {
+        let Some((steps, second)) = self.stop else {
+            return seeded(sim, self.seed, calls.into()).map(drop);
+        };
+        if second {
+            calls.reverse();
+        }
+        self.has_stopped.set(stopped(sim, self.seed, steps, calls.into())?.is_some());
+        Ok(())
+    }
+}
+
+/// Runs a test of two calls from each of the first seeds. Then each call stops at each of its steps
+/// in turn, while the other one runs whole.
+pub(crate) fn each_meeting(seeds: u64, run: impl Fn(&Meeting) -> Result<(), Failure> + Sync) {
+    let meeting = |seed, stop| Meeting { seed, stop, has_stopped: Cell::new(false) };
+    each_seed(seeds, |seed| run(&meeting(seed, None)));
+    // Without optimizations, a sample.
+    let stride = if cfg!(debug_assertions) { 7 } else { 1 };
+    for second in [false, true] {
+        for steps in (0..).step_by(stride) {
+            let meeting = meeting(0, Some((steps, second)));
+            let place = if second { "second" } else { "first" };
+            run(&meeting)
+                .unwrap_or_else(|failure| panic!("the {place} call stops at {steps}: {failure}"));
+            if !meeting.has_stopped.get() {
+                break;
+            }
+        }
+    }
 }
 
 /// A small generator of its own for each CPU of each seed.

@@ -1,4 +1,4 @@
-//! Two calls that meet half-way, from seeds: the end is as if one had come before the other.
+//! Two calls that meet half-way: the end is as if one had come before the other.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -8,26 +8,26 @@ use machine::{Step, VirtAddr};
 use mm::*;
 use sim::Sim;
 
-pub(crate) const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+pub(crate) const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 200 };
 pub(crate) const AT: usize = 0x4000_0000;
 pub(crate) const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 /// A call, with what `prepare` has made.
 pub(crate) type Call<T> = fn(&Sim, &Space, &T);
 
-/// From each seed, makes both calls on two CPUs, and looks at the end.
+/// Makes both calls on two CPUs, so that they meet at each step, and looks at the end.
 pub(crate) fn meet<T: Sync>(
     prepare: fn(&SharedPaging, &mut Space) -> T,
     [first, second]: [Call<T>; 2],
     end: fn(&Space, &T),
 ) {
-    each_seed(SEEDS, |seed| {
+    each_meeting(SEEDS, |meeting| {
         let (race, made) = Race::with(racing(2, 96), None, prepare);
         // A failure leaks it: there is no CPU on which it could be dropped.
         let made = ManuallyDrop::new(made);
         let (sim, space, known) = (&race.sim, &*race.space, &*made);
         let call = |call: Call<T>| race.active(move || call(sim, space, known));
-        sim::seeded(&race.sim, seed, vec![call(first), call(second)])?;
+        meeting.run(&race.sim, [call(first), call(second)])?;
         race.sim.on_cpu(0, || end(&race.space, &made));
         race.end(ManuallyDrop::into_inner(made))
     });
@@ -188,7 +188,7 @@ fn a_fault_and_another_registration() {
 /// No huge page comes in once MADV_NOHUGEPAGE has returned.
 #[test]
 fn an_advice_against_huge_pages_and_a_first_touch() {
-    each_seed(SEEDS, |seed| {
+    each_meeting(SEEDS, |meeting| {
         let race = Race::new(racing(2, 1 << 11), |space| {
             space.set_huge_pages(HugePages::Always).unwrap();
             space.mmap(AT, HUGE, 3, FIXED).unwrap();
@@ -199,7 +199,7 @@ fn an_advice_against_huge_pages_and_a_first_touch() {
             absent.store(space.resident(AT..AT + HUGE) == 0, SeqCst);
         });
         let touches = race.active(|| store(sim, space, AT, 1).unwrap());
-        sim::seeded(sim, seed, vec![advises, touches])?;
+        meeting.run(sim, [advises, touches])?;
         let huge = sim.on_cpu(0, || space.usage(AT..AT + HUGE).huge);
         assert!(huge == 0 || !absent.load(SeqCst), "a huge page came later");
         race.end(())

@@ -1,5 +1,4 @@
-//! Looks that take no lock, from seeds: what they tell was so at some moment of the look, and never
-//! half of a call.
+//! Looks that take no lock: they tell of some moment during the look, and never of half a call.
 
 use std::mem::ManuallyDrop;
 
@@ -7,7 +6,6 @@ use crate::common::*;
 use crate::half_way::{AT, SEEDS, meet};
 use machine::{Asid, VirtAddr};
 use mm::*;
-use sim::seeded;
 
 /// Where a page of another map lies, in another table.
 const FAR: usize = 0x55_0000_0000;
@@ -15,10 +13,10 @@ const FAR: usize = 0x55_0000_0000;
 /// What a CPU does with a parent and its child.
 type OfBoth<'a> = &'a (dyn Fn(&Space, &Space) + Sync);
 
-/// From each seed, makes both calls on two CPUs. They get a parent with a page that a child shares,
-/// and the child. A second page, in the same table, is absent in both.
+/// Makes both calls on two CPUs, so that they meet at each step. They get a parent with a page that
+/// a child shares, and the child. A second page, in the same table, is absent in both.
 fn meet_forked(calls: [OfBoth<'_>; 2]) {
-    each_seed(10 * SEEDS, |seed| {
+    each_meeting(SEEDS, |meeting| {
         let (race, child) = Race::with(racing(2, 96), None, |_, space| {
             space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
             space.write(AT, &[1]).unwrap();
@@ -26,7 +24,7 @@ fn meet_forked(calls: [OfBoth<'_>; 2]) {
         });
         let spaces = (&*race.space, &*child);
         let programs = calls.map(|call| race.active(move || call(spaces.0, spaces.1)));
-        seeded(&race.sim, seed, programs.into())?;
+        meeting.run(&race.sim, programs)?;
         race.end(ManuallyDrop::into_inner(child))
     });
 }
@@ -179,7 +177,7 @@ fn the_totals_and_the_first_guard_page() {
 /// The huge zero page counts no more than the small one.
 #[test]
 fn the_totals_and_the_first_huge_zero_page() {
-    each_seed(SEEDS, |seed| {
+    each_meeting(SEEDS, |meeting| {
         let race = Race::new(racing(2, 1 << 11), |space| {
             space.set_huge_pages(HugePages::Always).unwrap();
             space.mmap(AT, HUGE, 3, FIXED).unwrap();
@@ -187,7 +185,7 @@ fn the_totals_and_the_first_huge_zero_page() {
         let (sim, space) = (&race.sim, &*race.space);
         let counts = race.active(|| assert_eq!(space.totals().resident, 0));
         let reads = race.active(|| assert_eq!(load(sim, space, AT), Ok(0)));
-        seeded(sim, seed, vec![counts, reads])?;
+        meeting.run(sim, [counts, reads])?;
         race.end(())
     });
 }
