@@ -101,9 +101,9 @@
 //!
 //! A fault holds no guard and no lock while it waits or allocates. Questions that only the mmap
 //! lock can decide are decided with it: a hole may be a stack that grows, or a moment of a call, so
-//! SIGSEGV is decided there. A fault whose second look fails sixteen times takes the lock, too:
-//! then no VMA changes, and its second look succeeds. A CPU that waits for the lock performs
-//! flushes for others.
+//! SIGSEGV is decided there. Other calls that look at VMAs without the lock take it at a hole, too.
+//! A fault whose second look fails sixteen times takes the lock: then no VMA changes, and its
+//! second look succeeds. A CPU that waits for the lock performs flushes for others.
 //!
 //! Nothing has changed when memory runs out: the frame is given back, and a table that is new and
 //! empty is unlinked. An anon_vma that was set stays, as in Linux. Unmapping needs no memory for

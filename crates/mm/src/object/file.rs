@@ -191,7 +191,8 @@ impl<M: Machine, S: PageSource> File<M, S> {
     ///
     /// # Errors
     /// As [`Object::bring_in`]; nothing has changed, unless a page was evicted meanwhile and could
-    /// not be read again.
+    /// not be read again, or the file has become shorter meanwhile: then the pages before are
+    /// written.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
         let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
         if end > self.size() {

@@ -332,3 +332,24 @@ fn a_read_of_a_file_and_a_truncation() {
         |_, _| {},
     );
 }
+
+/// A page that moves while pages become unreferenced is one of them.
+#[test]
+fn unreferenced_pages_and_a_move() {
+    const FAR: usize = 0x55_0000_0000;
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(FAR, PAGE, 3, FIXED).unwrap();
+        space.write(FAR, &[1]).unwrap();
+        assert_eq!(space.usage(FAR..FAR + PAGE).referenced, PAGE);
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| space.clear_referenced().unwrap(),
+            |_, space, ()| {
+                assert_eq!(space.mremap(RemapRequest::moving(FAR, PAGE, AT)), Ok(AT));
+            },
+        ],
+        |space, ()| assert_eq!(space.usage(AT..AT + PAGE).referenced, 0),
+    );
+}

@@ -163,19 +163,26 @@ fn during_its_program(seed: u64) -> Result<(), Failure> {
             victim.reap(most);
         }
     });
-    let words = |of: &Space| [0, 1, 2, 3].map(|number| word(of, page(number)));
+    // A fork may find the hole between an munmap and the next mmap.
+    let words = |of: &Space| {
+        [0, 1, 2, 3].map(|number| {
+            let mut word = [0; 8];
+            of.read(page(number), &mut word).ok()?;
+            Some(u64::from_le_bytes(word))
+        })
+    };
     let forks: Program<'_> = Box::new(|| {
         for asid in 3..6 {
             let child = victim.fork(Asid(asid)).unwrap();
             let found = words(&child);
             parent.write(AT, &[9; PAGE]).unwrap();
             assert_eq!(words(&child), found, "the child lost it");
-            assert_eq!(words(parent), [was; 4]);
+            assert_eq!(words(parent), [Some(was); 4]);
         }
     });
     seeded(sim, seed, vec![program, reaper, forks])?;
     sim.on_cpu(0, || {
-        assert_eq!(words(parent), [was; 4]);
+        assert_eq!(words(parent), [Some(was); 4]);
         victim.reap(usize::MAX);
         assert_eq!(victim.totals().resident, 0);
     });
