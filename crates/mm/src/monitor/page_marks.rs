@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Vma`]: no memory; a part may be done.
     pub fn clear_referenced(&self) -> Result<(), Error> {
-        // With one right: a page that a call moves meanwhile is found.
+        // With the mmap lock throughout, so that no page moves past the sweep.
         self.change_with_host(0..usize::MAX, |host, range, _| {
             host.sweep_pages(range, |_| SweepChange::Age);
         })
