@@ -93,8 +93,7 @@ impl Found<'_> {
 pub struct Walk<'g, M, F> {
     machine: &'g M,
     root: Frame,
-    /// Whether the tables have ever been shared with another space. `None`: the walk is a part of
-    /// another one, or of a call that looks again.
+    /// Whether the tables have ever been shared with another space. `None`: the looks are hints.
     forks: Option<&'g AtomicBool>,
     format: PhantomData<F>,
 }
@@ -122,6 +121,14 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         Walk { forks: Some(forks), ..self }
     }
 
+    /// A walk whose looks are hints, for a caller that looks again with the table's lock: it may
+    /// tell of a page of another space that shared the table a moment ago. Its looks walk once,
+    /// also if the tables have forked.
+    #[inline]
+    pub fn as_hint(self) -> Self {
+        Walk { forks: None, ..self }
+    }
+
     /// Whether the way to `at` still leads to the entry that was found there and has been read. A
     /// load if the tables have never forked.
     #[inline]
@@ -129,32 +136,37 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         // Acquire: pairs with the Release of `fork`. The entry was loaded with Acquire: a walk that
         // has read what another space stored there sees the flag. No step of the machine before it:
         // tables that never fork have no second look.
-        self.forks.is_none_or(|forks| !forks.load(Ordering::Acquire)) || self.leads_to(at, spot)
+        self.forks.is_none_or(|forks| !forks.load(Ordering::Acquire))
+            || self.leads_to(at, spot.level, spot.entry.table(), spot.own)
     }
 
+    /// Takes values, so that a caller that does not come here keeps them in registers.
     #[cold]
-    fn leads_to(&self, at: VirtAddr, spot: &WalkEnd<'g, M>) -> bool {
-        let now = self.descend(at, spot.level);
+    fn leads_to(self, at: VirtAddr, level: u8, table: Frame, was_own: bool) -> bool {
+        let now = self.descend(at, level);
         // A page of a table that is shared by now is not writable any more.
-        now.is_some_and(|(entry, _, _, own)| {
-            entry.table() == spot.entry.table() && (own || !spot.own)
-        })
+        now.is_some_and(|(entry, _, _, own)| entry.table() == table && (own || !was_own))
     }
 
-    /// As [`find`](Self::find) down to the lowest level, at an address of these tables, when the way
-    /// still leads there.
+    /// Calls `read` with the entry that decides about `at`, if the way still leads there afterwards,
+    /// and otherwise again. `None`: no page can be there.
     #[inline]
-    fn find_still(&self, at: VirtAddr) -> Option<WalkEnd<'g, M>> {
-        let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
-        if self.is_still(at, &spot) { Some(spot) } else { self.find_again(at) }
+    fn settled<T>(&self, at: VirtAddr, read: impl Fn(Option<&WalkEnd<'g, M>>) -> T) -> T {
+        let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
+        match &spot {
+            Some(spot) if !self.is_still(at, spot) => self.settled_later(at, read),
+            spot => read(spot.as_ref()),
+        }
     }
 
+    /// The way has changed. The result is made here, so that the usual look keeps all it has read
+    /// in registers.
     #[cold]
-    fn find_again(&self, at: VirtAddr) -> Option<WalkEnd<'g, M>> {
+    fn settled_later<T>(self, at: VirtAddr, read: impl Fn(Option<&WalkEnd<'g, M>>) -> T) -> T {
         loop {
-            let spot = self.find(at, 0)?;
-            if self.leads_to(at, &spot) {
-                return Some(spot);
+            let spot = self.find(at, 0);
+            if spot.as_ref().is_none_or(|spot| self.is_still(at, spot)) {
+                return read(spot.as_ref());
             }
         }
     }
@@ -232,16 +244,18 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The page that contains `at`, if one is mapped, with the rights that all levels allow. It was
     /// so at some moment of the call; it may be out of date when it is returned.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
-        mapping::<M, F>(at, &self.find_still(at)?)
+        self.settled(at, |spot| mapping::<M, F>(at, spot?))
     }
 
     /// The table whose entry decides about `at`: the lowest one, or the one of a huge page. `None`
     /// if no page can be there. Spaces that a fork has made share the page if they share the table.
     /// Out of date when it returns, as [`get`](Self::get).
     pub fn table_at(&self, at: VirtAddr) -> Option<Frame> {
-        let spot = self.find_still(at)?;
-        let has_pages = spot.level == 0 || matches!(spot.found, Decoded::Page(..));
-        has_pages.then(|| spot.entry.table())
+        self.settled(at, |spot| {
+            let spot = spot?;
+            let has_pages = spot.level == 0 || matches!(spot.found, Decoded::Page(..));
+            has_pages.then(|| spot.entry.table())
+        })
     }
 
     /// The addresses of the group of pages ([`Format::GROUP`]) that contains `at`, if there is one:
@@ -261,11 +275,12 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// table only if the look began at the same top-level table, and asks again with the table's
     /// lock held.
     pub fn look(&self, at: VirtAddr) -> Found<'g> {
-        let spot = self.find_still(at);
-        let mapping = spot.as_ref().and_then(|spot| mapping::<M, F>(at, spot));
-        let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
-        let page = at.align_down(F::PAGE);
-        Found { page, root: self.root, table, mapping, guard: PhantomData }
+        let (page, root) = (at.align_down(F::PAGE), self.root);
+        self.settled(at, |spot| {
+            let mapping = spot.and_then(|spot| mapping::<M, F>(at, spot));
+            let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
+            Found { page, root, table, mapping, guard: PhantomData }
+        })
     }
 
     /// The absent pages of a range: a bit for each page of [`Format::PAGE`], the lowest for the

@@ -39,7 +39,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return;
         }
         let (machine, object) = (self.core.tables.machine(), &**file.object());
-        let walk = self.core.tables.walk(guard);
+        // `with_found_at` looks again.
+        let walk = self.core.tables.walk(guard).as_hint();
         let read_only = vma.is_private() || object.cached().is_some();
         let share = if read_only { Share::CopyOnWrite } else { Share::Object };
         let window = window(addr, range);

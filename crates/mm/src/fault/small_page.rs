@@ -92,7 +92,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         fresh: &NewFrame<'_, M>,
     ) -> Option<FaultStep> {
         // If the entry leads to the frame now, it has not been given to another user in between.
-        let still = self.core.tables.walk(look.guard).get(look.page());
+        let still = self.core.tables.walk(look.guard).as_hint().get(look.page());
         let still = still.filter(|page| !self.core.is_mark(page));
         let same = |page: Mapping| (page.frame, page.attrs.share());
         if still.map(same) != found.map(same) {
