@@ -378,3 +378,22 @@ fn a_registration_and_a_first_touch_of_shared_memory() {
         },
     );
 }
+
+/// No page beyond the end is there once a truncation has returned, also if one was on its way.
+#[test]
+fn a_truncation_and_a_page_on_its_way() {
+    let prepare = |shared: &SharedPaging, _: &mut Space| memfd(shared, 1);
+    meet(
+        prepare,
+        [
+            |_, _, memory| {
+                memory.set_size(0).unwrap();
+                for _ in 0..8 {
+                    assert!(!memory.is_present(0), "a page beyond the end");
+                }
+            },
+            |_, _, memory| _ = memory.bring_in(0),
+        ],
+        |_, _| {},
+    );
+}
