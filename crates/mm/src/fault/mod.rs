@@ -125,8 +125,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             FaultStep::NeedsFrame => self.prepare(at, reclaimed, || fresh.prepare())?,
             FaultStep::NeedsObject => {
-                self.bring_in_object(at, reclaimed)?;
-                fresh.brought_in.set(true);
+                if self.bring_in_object(at, reclaimed)? {
+                    fresh.brought_in.set(true);
+                }
             }
             FaultStep::NeedsZeroFrame => {
                 self.prepare(at, reclaimed, || self.core.zero_frame.make())?

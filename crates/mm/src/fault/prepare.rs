@@ -2,10 +2,12 @@
 
 use grace::Concurrent;
 use machine::{FrameError, Machine, VirtAddr};
-use paging::Format;
+use paging::{EntryChange, Format, Mapping};
+use vma::VmFlags;
 
 use crate::{
-    AddressSpace, FaultError, ObjectError, fault::frame_ref::NoFrame, fault::new_frame::Unready,
+    AddressSpace, Backing, FaultError, ObjectError, fault::frame_ref::NoFrame,
+    fault::new_frame::Unready,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -22,26 +24,79 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    /// Lets the object behind an address bring its page in. Nothing is held meanwhile.
+    /// Lets the object behind an address bring its page in, unless a monitor brings it. Nothing is
+    /// held meanwhile. Returns whether it has.
     pub(super) fn bring_in_object(
         &self,
         at: VirtAddr,
         reclaimed: &mut bool,
-    ) -> Result<(), FaultError> {
+    ) -> Result<bool, FaultError> {
         let found = self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| {
             Some((vma.file.clone()?, vma.offset_at(at.get() as usize) as u64))
         });
         // Otherwise the VMA has changed: the fault begins again.
-        let Some((file, index)) = found else { return Ok(()) };
+        let Some((file, index)) = found else { return Ok(false) };
         loop {
-            match file.object().bring_in(index) {
-                Ok(()) => return Ok(()),
+            match self.bring_in_page(at, &file, index) {
+                Ok(is_in) => return Ok(is_in),
                 Err(ObjectError::OutOfMemory(error)) => {
                     self.make_room(at, error.into(), reclaimed)?
                 }
                 Err(ObjectError::GroupLimit) => return Err(FaultError::GroupLimit),
                 Err(error) => return Err(FaultError::Object(at, error)),
             }
+        }
+    }
+
+    /// Shared memory gets the page with the lock of the table held that decides about the address,
+    /// after a look at the VMA: a registration with a monitor passes that lock.
+    fn bring_in_page(
+        &self,
+        at: VirtAddr,
+        file: &Backing<M>,
+        index: u64,
+    ) -> Result<bool, ObjectError> {
+        let Some(memory) = file.object().in_memory() else {
+            return file.object().bring_in(index).map(|()| true);
+        };
+        let (mut is_in, mut failed) = (true, None);
+        let done = memory.bring_in_when(index, &mut |put| {
+            let guard = G::pin();
+            let mut put_if_same = |_: Option<Mapping>| {
+                let now = self.core.vmas.lookup(&guard, at.get() as usize);
+                let same = now.is_some_and(|(_, vma)| {
+                    vma.file.as_ref() == Some(file) && !vma.flags.contains(VmFlags::UFFD_MISSING)
+                });
+                is_in = same;
+                (EntryChange::Keep, same && put())
+            };
+            let has_table = self.core.tables.walk(&guard).look(at).has_table();
+            // SAFETY: the entry stays as it is. Where there is no lowest table, none is made.
+            let mut looked = unsafe {
+                match has_table {
+                    true => self.core.tables.with_entry(&guard, at, &mut put_if_same),
+                    false => self.core.tables.with_large(&guard, at, &mut put_if_same),
+                }
+            };
+            if let Err(error) = &looked
+                && matches!(error.error, paging::Error::Occupied(_))
+            {
+                // SAFETY: as above. The table has come meanwhile.
+                looked = unsafe { self.core.tables.with_entry(&guard, at, &mut put_if_same) };
+            }
+            if let Err(error) = looked {
+                (is_in, failed) = (false, Some(error.error));
+            }
+        });
+        match (done, failed) {
+            (Ok(()), Some(paging::Error::Frames(error))) => Err(ObjectError::OutOfMemory(error)),
+            // The fork has the mmap lock: it ends.
+            (Ok(()), None | Some(paging::Error::Fork)) => Ok(is_in),
+            // Corrupt tables are the next attempt's error.
+            (Err(ObjectError::NotSupported), _) | (Ok(()), Some(_)) => {
+                file.object().bring_in(index).map(|()| true)
+            }
+            (Err(error), _) => Err(error),
         }
     }
 

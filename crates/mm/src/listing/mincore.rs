@@ -54,24 +54,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// not half-way through a call. Takes the mmap lock if they are not found so: a hole may be a
     /// moment of a call, and a page that moves is nowhere for a moment.
     ///
-    /// Where the VMA before the look at the entry is the one after it, the entry was read while it
-    /// was there. It may have given way to a busy one meanwhile, for MADV_COLLAPSE: then an entry
-    /// may be absent for a moment, and the count of changes is another one.
+    /// If no call has swept pages since the look at the VMA, it decides about the entry, as in
+    /// `space/change_count`.
     pub(crate) fn when_still<T>(
         &self,
         at: usize,
         mut look: impl FnMut(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
     ) -> T {
         let guard = G::pin();
-        let vma_now = || self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
         let changes = || self.core.changes.now(self.core.tables.machine());
-        let (seen, before) = (changes(), vma_now());
+        let seen = changes();
+        let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
         let found = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
-        if let Some(vma) = before.filter(|vma| !vma.is_busy())
-            && vma_now().is_some_and(|after| core::ptr::eq(vma, after))
-            && (found.is_some() || changes() == seen)
-        {
-            return look(Some(vma), found);
+        if vma.is_some_and(|vma| !vma.is_busy()) && changes() == seen {
+            return look(vma, found);
         }
         drop(guard);
         let _lock = self.core.writer();

@@ -225,11 +225,25 @@ impl<M: Machine> PageCache<M> {
 
     /// As [`Object::bring_in`](crate::Object::bring_in), for pages of zeros.
     pub(crate) fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
+        self.bring_in_when(index, &mut |put| _ = put())
+    }
+
+    /// As [`MemoryPages::bring_in_when`](crate::MemoryPages::bring_in_when).
+    pub(crate) fn bring_in_when(
+        &self,
+        index: u64,
+        may: &mut dyn FnMut(&dyn Fn() -> bool),
+    ) -> Result<(), ObjectError> {
         while self.is_absent(index)? {
             let new = self.new_page()?;
             zero(&self.machine, new.frame()).map_err(ObjectError::OutOfMemory)?;
             self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
-            if self.put(index, &new) {
+            let (asked, is_in) = (Cell::new(false), Cell::new(false));
+            may(&|| {
+                is_in.set(!asked.replace(true) && self.put(index, &new));
+                is_in.get()
+            });
+            if is_in.get() {
                 new.keep();
             }
             // SeqCst: pairs with the fence in `set_size`.
@@ -241,6 +255,9 @@ impl<M: Machine> PageCache<M> {
                     self.take_back(index..index + 1, true);
                     return Err(ObjectError::BeyondEnd);
                 }
+            }
+            if !asked.get() {
+                break;
             }
         }
         Ok(())
@@ -346,7 +363,8 @@ impl<M: Machine> PageCache<M> {
     }
 
     pub(crate) fn is_present(&self, index: u64) -> bool {
-        matches!(self.index.get(index), PageSlot::Page(_))
+        // The size after the page: one that came in by an older size goes in a moment.
+        matches!(self.index.get(index), PageSlot::Page(_)) && index < self.limit()
     }
 
     /// As [`Object::home`](crate::Object::home).

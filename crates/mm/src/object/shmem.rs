@@ -283,6 +283,14 @@ impl<M: Machine> MemoryPages for Shmem<M> {
         self.pages.fill(index, filled, may, map)
     }
 
+    fn bring_in_when(
+        &self,
+        index: u64,
+        may: &mut dyn FnMut(&dyn Fn() -> bool),
+    ) -> Result<(), ObjectError> {
+        self.pages.bring_in_when(index, may)
+    }
+
     fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
         self.punch_hole(pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE))
     }

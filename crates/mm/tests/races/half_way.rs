@@ -353,3 +353,47 @@ fn unreferenced_pages_and_a_move() {
         |space, ()| assert_eq!(space.usage(AT..AT + PAGE).referenced, 0),
     );
 }
+
+/// No page of shared memory comes in without the monitor once the registration has returned.
+#[test]
+fn a_registration_and_a_first_touch_of_shared_memory() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = memfd(shared, 1);
+        space.set_userfault_handler(std::sync::Arc::new(Never::default()));
+        space.mmap_object(AT, PAGE, 3, SHARED, opened(&memory), 0).unwrap();
+        (memory, AtomicBool::new(false))
+    };
+    meet(
+        prepare,
+        [
+            |_, space, (memory, absent)| {
+                watch(space, 1, UserFaultModes::MISSING);
+                absent.store(!memory.is_present(0), SeqCst);
+            },
+            |sim, space, _| _ = load(sim, space, AT),
+        ],
+        |_, (memory, absent)| {
+            let came_later = absent.load(SeqCst) && memory.is_present(0);
+            assert!(!came_later, "a page came in without the monitor");
+        },
+    );
+}
+
+/// No page beyond the end is there once a truncation has returned, also if one was on its way.
+#[test]
+fn a_truncation_and_a_page_on_its_way() {
+    let prepare = |shared: &SharedPaging, _: &mut Space| memfd(shared, 1);
+    meet(
+        prepare,
+        [
+            |_, _, memory| {
+                memory.set_size(0).unwrap();
+                for _ in 0..8 {
+                    assert!(!memory.is_present(0), "a page beyond the end");
+                }
+            },
+            |_, _, memory| _ = memory.bring_in(0),
+        ],
+        |_, _| {},
+    );
+}
