@@ -148,8 +148,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         now.is_some_and(|(entry, _, _, own)| entry.table() == table && (own || !was_own))
     }
 
-    /// Calls `read` with the entry that decides about `at`, if the way still leads there afterwards,
-    /// and otherwise again. `None`: no page can be there.
+    /// Calls `read` with the entry that decides about `at`, when the way still leads to it after it
+    /// was read. `None`: no page can be there.
     #[inline]
     fn settled<T>(&self, at: VirtAddr, read: impl Fn(Option<&WalkEnd<'g, M>>) -> T) -> T {
         let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
