@@ -186,7 +186,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         work: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, vma::Error>,
     ) -> Result<T, Error> {
-        self.change(work)
+        // Not `change`, which takes a step of the machine: `work` may only look, on any thread.
+        self.change_with(work, |_| ())
     }
 
     /// shmdt(2).

@@ -75,6 +75,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
     ) -> Result<T, Error> {
+        // Another CPU may come between two calls of this one.
+        self.core.tables.machine().step(machine::SharedAccess::Other);
         self.change_with(change, |_| ())
     }
 
@@ -86,8 +88,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         after: impl FnOnce(&mut PageHost<'_, M, F, G>),
     ) -> Result<T, Error> {
         let mut call = CallUnderWay::new(PageHost::new(&self.core, Some(&self.family)));
-        // Another CPU may come between two calls of this one.
-        self.core.tables.machine().step(machine::SharedAccess::Other);
         let done = {
             let lock = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);

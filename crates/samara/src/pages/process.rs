@@ -259,17 +259,19 @@ impl Process {
     pub(super) fn fork(&mut self, sim_machine: &mut SimMachine) -> Result<Process, String> {
         sim_machine.figures.forks += 1;
         let (tag, cpu) = (sim_machine.take_tag()?, self.cpu);
-        let space = self.on(sim_machine, cpu, |process, _| {
-            process.space.fork(tag).map_err(|error| format!("the fork failed: {error}"))
-        })?;
-        let mut model = self.model.clone();
-        let _ = space.with_vmas(|vmas| {
-            model.retain(|page| {
-                let area = vmas.area_at(page);
-                area.is_some_and(|area| !area.vma.flags.contains(VmFlags::WIPEONFORK))
+        let (space, model) = self.on(sim_machine, cpu, |process, _| {
+            let forked = process.space.fork(tag);
+            let space = forked.map_err(|error| format!("the fork failed: {error}"))?;
+            let mut model = process.model.clone();
+            let _ = space.with_vmas(|vmas| {
+                model.retain(|page| {
+                    let area = vmas.area_at(page);
+                    area.is_some_and(|area| !area.vma.flags.contains(VmFlags::WIPEONFORK))
+                });
+                Ok(())
             });
-            Ok(())
-        });
+            Ok((space, model))
+        })?;
         let space = ManuallyDrop::new(space);
         let mut child = Process { space, model, tag, cpu: (cpu + 1) % CPUS, cpus: 0 };
         let pages = self.model.pages(WRITTEN_AFTER_FORK);
