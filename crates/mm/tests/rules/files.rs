@@ -3,7 +3,7 @@
 use std::{
     mem::ManuallyDrop,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
@@ -418,4 +418,49 @@ fn what_was_read_before_a_page_was_lost_does_not_count() {
             assert_eq!(u64::from_le_bytes(found), word);
         });
     }
+}
+
+/// A disk that writes down what it gets. While it gets the first page, a program writes to that
+/// page again.
+struct Interrupted {
+    words: Mutex<Vec<u64>>,
+    writer: Mutex<Option<(Sim, Weak<Space>)>>,
+}
+
+struct InterruptedDisk(Arc<Interrupted>);
+
+impl PageSource for InterruptedDisk {
+    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn write(&self, _: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
+        self.0.words.lock().unwrap().push(u64::from_le_bytes(from[..8].try_into().unwrap()));
+        if let Some((sim, space)) = self.0.writer.lock().unwrap().take() {
+            store(&sim, &space.upgrade().unwrap(), SHARED, 2).unwrap();
+        }
+        Ok(())
+    }
+
+    crate::named!(5, "/interrupted");
+}
+
+/// What a program writes while its page is on the way to the disk, the next sync writes out.
+#[test]
+fn a_write_during_a_sync_is_synced_later() {
+    on_machine(one_cpu(64), None, |sim, shared| {
+        let space = Arc::new(new_space(shared, 2).unwrap());
+        activate(&space);
+        let writer = Mutex::new(Some((sim.clone(), Arc::downgrade(&space))));
+        let disk = Arc::new(Interrupted { words: Mutex::default(), writer });
+        let file = File::try_new(shared, InterruptedDisk(disk.clone()), PAGE as u64).unwrap();
+        let opened = Backing::open(file.clone(), true).unwrap();
+        space.mmap_object(SHARED, PAGE, 3, MapFlags::SHARED | MapFlags::FIXED, opened, 0).unwrap();
+        store(sim, &space, SHARED, 1).unwrap();
+        for synced in [&[1][..], &[1, 2], &[1, 2]] {
+            file.sync(0..1).unwrap();
+            assert_eq!(*disk.words.lock().unwrap(), synced);
+        }
+        space
+    });
 }
