@@ -464,3 +464,16 @@ fn a_write_during_a_sync_is_synced_later() {
         space
     });
 }
+
+#[test]
+fn a_written_page_is_evicted_only_after_its_sync() {
+    with_space(64, |_, shared, _| {
+        let disk = Arc::new(Interrupted { words: Mutex::default(), writer: Mutex::new(None) });
+        let file = File::try_new(shared, InterruptedDisk(disk.clone()), PAGE as u64).unwrap();
+        file.write(0, &7_u64.to_le_bytes()).unwrap();
+        assert!(!file.evict(0), "its bytes are nowhere else");
+        file.sync(0..1).unwrap();
+        assert!(file.evict(0));
+        assert_eq!(*disk.words.lock().unwrap(), [7]);
+    });
+}
