@@ -45,10 +45,8 @@ fn a_top_level_table_that_grew_is_as_constructed() {
         assert!(!stops || steps < STEPS - 1, "there are more steps");
         sim.on_cpu(0, || {
             let has = |space: &Space| {
-                let guard = <Grace as grace::Reclaim>::pin();
                 // SAFETY: a table.
                 let entry = unsafe { sim.entry(space.root(), X86_64L4::index(more, 3)) };
-                drop(guard);
                 entry.unwrap().load() != 0
             };
             let program = Leaked::into_inner(program.unwrap());

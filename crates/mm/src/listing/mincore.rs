@@ -59,7 +59,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn when_still<T>(
         &self,
         at: usize,
-        mut look: impl FnMut(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
+        look: impl FnOnce(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
     ) -> T {
         let guard = G::pin();
         let changes = || self.core.changes.now(self.core.tables.machine());
@@ -70,6 +70,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return look(vma, found);
         }
         drop(guard);
+        self.when_locked(at, look)
+    }
+
+    /// Calls `look` with the VMA and the page at an address, with the mmap lock.
+    pub(crate) fn when_locked<T>(
+        &self,
+        at: usize,
+        look: impl FnOnce(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
+    ) -> T {
         let _lock = self.core.writer();
         let guard = G::pin();
         let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);

@@ -53,11 +53,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             });
             if *entry & SOFT_DIRTY == 0 && self.is_clearing() {
                 // No call changes a VMA now.
-                let _lock = self.core.writer();
-                let guard = G::pin();
-                let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
-                let page = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
-                *entry = vma.map_or(0, |vma| self.pagemap_entry(&mut mapcount, vma, page, at));
+                *entry = self.when_locked(at, |vma, page| {
+                    vma.map_or(0, |vma| self.pagemap_entry(&mut mapcount, vma, page, at))
+                });
             }
         }
     }
