@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use crate::common::*;
-use crate::half_way::{AT, SEEDS, meet};
+use crate::half_way::{AT, Call, SEEDS, meet};
 use machine::{Asid, VirtAddr};
 use mm::*;
 
@@ -142,36 +142,20 @@ fn a_copy_and_a_move_over_another_map() {
     );
 }
 
-/// The zero page does not count, also where it comes for the first time.
+/// The zero page does not count, also where it comes for the first time, nor does a guard page.
 #[test]
-fn the_totals_and_the_first_zero_page() {
+fn the_totals_and_the_first_special_page() {
     let prepare = |_: &SharedPaging, space: &mut Space| {
         space.mmap(AT, PAGE, 3, FIXED).unwrap();
     };
-    meet(
-        prepare,
-        [
-            |_, space, ()| assert_eq!(space.totals().resident, 0),
-            |sim, space, ()| assert_eq!(load(sim, space, AT), Ok(0)),
-        ],
-        |_, ()| {},
-    );
-}
-
-/// Guard pages do not count, either.
-#[test]
-fn the_totals_and_the_first_guard_page() {
-    let prepare = |_: &SharedPaging, space: &mut Space| {
-        space.mmap(AT, PAGE, 3, FIXED).unwrap();
-    };
-    meet(
-        prepare,
-        [
-            |_, space, ()| assert_eq!(space.totals().resident, 0),
-            |_, space, ()| space.madvise(AT, PAGE, Advice::GuardInstall).unwrap(),
-        ],
-        |_, ()| {},
-    );
+    let comes: [Call<()>; 2] = [
+        |sim, space, ()| assert_eq!(load(sim, space, AT), Ok(0)),
+        |_, space, ()| space.madvise(AT, PAGE, Advice::GuardInstall).unwrap(),
+    ];
+    for comes in comes {
+        let counts: Call<()> = |_, space, ()| assert_eq!(space.totals().resident, 0);
+        meet(prepare, [counts, comes], |_, ()| {});
+    }
 }
 
 /// The huge zero page counts no more than the small one.
