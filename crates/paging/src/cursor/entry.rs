@@ -25,6 +25,28 @@ use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, VirtAddr, VirtRange};
 
+/// A decision of any caller.
+type AnyDecision<'a> = dyn FnMut(Option<Mapping>) -> (EntryChange, ()) + 'a;
+
+/// Calls `change` with `decide` behind a pointer. So the compiler makes one copy of the code below,
+/// not one for each caller. If `change` succeeds, it has called `decide`; returns what `decide`
+/// returned with the change.
+fn compiled_once<T>(
+    decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    change: impl FnOnce(&mut AnyDecision<'_>) -> core::result::Result<(), Error>,
+) -> core::result::Result<T, Error> {
+    let (mut decide, mut kept) = (Some(decide), None);
+    change(&mut |found| match decide.take() {
+        Some(decide) => {
+            let (change, with) = decide(found);
+            kept = Some(with);
+            (change, ())
+        }
+        None => (EntryChange::Keep, ()),
+    })?;
+    kept.ok_or(Error::Empty)
+}
+
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains
     /// `at` as `decide` says. If there is no such table, makes it first. `decide` gets the page
@@ -150,26 +172,45 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
         let at = at.align_down(F::LARGE);
         let _published = self.publish_page(at, F::LARGE);
-        self.with_flush(|pending| self.decide_large(guard, at, decide, pending))
+        self.with_flush(|pending| {
+            compiled_once(decide, |decide| self.decide_large(guard, at, decide, pending))
+        })
     }
 
     #[cold]
-    fn decide_large<'p, T>(
+    fn decide_large<'p>(
         &'p self,
         guard: &G::Guard,
         at: VirtAddr,
-        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        decide: &mut AnyDecision<'_>,
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<T, Error> {
+    ) -> core::result::Result<(), Error> {
         self.check(VirtRange::new(at, F::LARGE.bytes()).ok_or(Error::Empty)?)?;
         let walk = self.walk(guard);
         let locked = self.table_to_decide(&walk, at, 1, pending)?;
         self.locked_table(walk, at, 1, locked, pending).decide(decide)
     }
 
-    /// A decision about a small page, whose table an earlier walk may have found. That table counts
-    /// if it is still on the way.
+    /// A decision about a small page, whose table an earlier walk may have found.
     fn decide_small<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        seen: Option<Frame>,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<T, Error> {
+        if cfg!(feature = "small") {
+            compiled_once(decide, |decide| self.decide_at(guard, at, seen, decide, pending))
+        } else {
+            self.decide_at(guard, at, seen, decide, pending)
+        }
+    }
+
+    /// As [`decide_small`](Self::decide_small). The table that was seen counts if it is still on
+    /// the way.
+    #[cfg_attr(not(feature = "small"), inline(always))]
+    fn decide_at<'p, T>(
         &'p self,
         guard: &G::Guard,
         at: VirtAddr,
