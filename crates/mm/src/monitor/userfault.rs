@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
+use machine::{Machine, SharedAccess, VirtAddr};
 use paging::{EntryChange, Format};
 use vma::{Uffd, VmFlags, Vma};
 
@@ -204,6 +204,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             UserFaultKind::WriteProtected => VmFlags::UFFD_WP,
             UserFaultKind::Minor => VmFlags::UFFD_MINOR,
         };
+        // Nothing is held since the fault has looked: another call may come between.
+        self.core.tables.machine().step(SharedAccess::Other);
         let uffd = self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| {
             let uffd = vma.uffd()?;
             vma.flags.contains(mode).then_some(uffd)

@@ -222,7 +222,8 @@ impl<M: Machine> PageIndex<M> {
         any
     }
 
-    /// Marks a page as going, if it was not written. Called with the object's lock held.
+    /// Marks a page as going. A page that was written stays as it is, so that no fault waits for
+    /// it; `remove_clean` decides. Called with the object's lock held.
     pub(crate) fn mark_clean(&self, index: u64) -> bool {
         let Some(slot) = self.tree.slot(index) else { return false };
         let value = self.tree.load(slot);
