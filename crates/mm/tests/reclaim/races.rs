@@ -1,5 +1,9 @@
 //! Reclaim concurrently with other CPUs, from seeds.
 
+use std::mem::ManuallyDrop;
+
+use paging::Swap;
+
 use super::*;
 
 /// Lets each CPU run `each` in a space with swap and with so many pages at [`AT`], which `prepare`
@@ -210,5 +214,119 @@ fn pages_become_huge_during_reclaim() {
                 reclaim_some,
             ],
         )
+    });
+}
+
+/// A page leaves memory before a fork, or stays with both spaces after it.
+#[test]
+fn a_page_is_in_memory_for_parent_and_child_or_for_neither() {
+    each_meeting(SEEDS, |meeting| {
+        let ram = Arc::new(Ram::default());
+        let (race, ()) = Race::with(racing(2, 128), Some(ram.clone()), |_, space| {
+            space.mmap(AT, PAGE, 3, FIXED).unwrap();
+            space.write(AT, &[7]).unwrap();
+            space.clear_referenced().unwrap();
+        });
+        // A failure leaks the child: there is no CPU on which it could be dropped.
+        let (space, child) = (&*race.space, OnceLock::new());
+        let calls: [Program<'_>; 2] = [
+            Box::new(|| _ = space.reclaim(1).unwrap()),
+            Box::new(|| {
+                assert!(child.set(ManuallyDrop::new(space.fork(Asid(2)).unwrap())).is_ok())
+            }),
+        ];
+        meeting.run(&race.sim, calls)?;
+        let child = child.into_inner().expect("the fork has ended");
+        race.sim.on_cpu(0, || {
+            let gone =
+                [&race.space, &child].map(|space| pagemap_entry(space, AT) & pagemap::SWAPPED);
+            assert_eq!(gone[0], gone[1]);
+        });
+        race.end(ManuallyDrop::into_inner(child))?;
+        assert_eq!(ram.used(), 0);
+        Ok(())
+    });
+}
+
+/// Swap to which a page goes when another CPU has read it.
+#[derive(Default)]
+struct SlowRam {
+    ram: Ram,
+    sim: OnceLock<Sim>,
+    turn: Turn,
+}
+
+/// The turn of a CPU.
+#[derive(Default)]
+struct Turn(AtomicU64);
+
+impl Turn {
+    fn wait_for(&self, sim: &Sim, turn: u64) {
+        while self.0.load(Ordering::Acquire) < turn {
+            machine::Step::relax(sim);
+        }
+    }
+
+    fn give(&self, turn: u64) {
+        self.0.store(turn, Ordering::Release);
+    }
+}
+
+impl Swap for SlowRam {
+    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
+        let slot = self.ram.write(page);
+        self.turn.give(1);
+        self.turn.wait_for(self.sim.get().unwrap(), 2);
+        slot
+    }
+
+    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
+        self.ram.read(slot, page)
+    }
+
+    fn hold(&self, slot: u64) -> bool {
+        self.ram.hold(slot)
+    }
+
+    fn release(&self, slot: u64) {
+        self.ram.release(slot);
+    }
+}
+
+/// A CPU that still has a translation of a page on its way to swap sees what another CPU writes
+/// after it has brought the page back.
+#[test]
+fn a_page_comes_back_after_its_flush() {
+    each_seed(SEEDS, |seed| {
+        let ram = Arc::new(SlowRam::default());
+        let (race, ()) = Race::with(racing(3, 128), Some(ram.clone()), |_, space| {
+            space.mmap(AT, PAGE, 3, FIXED).unwrap();
+            space.write(AT, &[7]).unwrap();
+            space.clear_referenced().unwrap();
+        });
+        ram.sim.set(race.sim.clone()).unwrap();
+        let (sim, space, turn) = (&race.sim, &*race.space, &ram.turn);
+        let calls = vec![
+            race.active(|| {
+                space.reclaim(1).unwrap();
+                assert_ne!(turn.0.load(Ordering::Relaxed), 0, "the page was cold");
+            }),
+            race.active(|| {
+                turn.wait_for(sim, 1);
+                assert_eq!(load(sim, space, AT), Ok(7));
+                turn.give(2);
+                turn.wait_for(sim, 3);
+                assert_eq!(load(sim, space, AT), Ok(8));
+            }),
+            race.active(|| {
+                turn.wait_for(sim, 2);
+                store(sim, space, AT, 8).unwrap();
+                turn.give(3);
+            }),
+        ];
+        seeded(sim, seed, calls)?;
+        race.end(())?;
+        assert_eq!(ram.ram.used(), 0);
+        Ok(())
     });
 }
