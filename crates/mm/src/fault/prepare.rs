@@ -93,9 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // The fork has the mmap lock: it ends.
             (Ok(()), None | Some(paging::Error::Fork)) => Ok(is_in),
             // Corrupt tables are the next attempt's error.
-            (Err(ObjectError::NotSupported), _) | (Ok(()), Some(_)) => {
-                file.object().bring_in(index).map(|()| true)
-            }
+            (Ok(()), Some(_)) => file.object().bring_in(index).map(|()| true),
             (Err(error), _) => Err(error),
         }
     }

@@ -5,7 +5,6 @@
 use grace::Concurrent;
 use machine::{FrameError, Machine};
 use paging::{EntryChange, Format, Found, Mapping};
-use vma::VmFlags;
 
 use crate::{
     AddressSpace, FaultError, ObjectError,
@@ -66,10 +65,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (machine, index) = (self.core.tables.machine(), vma.offset_at(look.addr) as u64);
         match HeldPage::get(machine, &**file.object(), index) {
             Ok(page) => Ok(Ok(Some(page))),
-            // It has gone since the look: the monitor is asked for it.
-            Err(ObjectError::Absent) if vma.flags.contains(VmFlags::UFFD_MISSING) => {
-                Ok(Err(FaultStep::Again))
-            }
+            // Also if it has gone since the look, and is a monitor's: `bring_in_page` looks.
             Err(ObjectError::Absent) => Ok(Err(FaultStep::NeedsObject)),
             Err(ObjectError::OutOfMemory(error)) => Err(FaultError::OutOfMemory(error)),
             Err(error) => {

@@ -220,19 +220,15 @@ pub trait MemoryPages {
 
     /// As [`Object::bring_in`], at the moment at which `may` lets the page in, or not at all: `may`
     /// gets the function that puts the page in, and calls it once at most, with the lock of a table
-    /// held. So no fault brings a page in that is a monitor's by then. By default it is not
-    /// supported, and a page comes in as it does for other users of the object.
+    /// held. So no fault brings a page in that is a monitor's by then.
     ///
     /// # Errors
-    /// As [`Object::bring_in`]; [`ObjectError::NotSupported`].
+    /// As [`Object::bring_in`].
     fn bring_in_when(
         &self,
         index: u64,
         may: &mut dyn FnMut(&dyn Fn() -> bool),
-    ) -> Result<(), ObjectError> {
-        let _ = (index, may);
-        Err(ObjectError::NotSupported)
-    }
+    ) -> Result<(), ObjectError>;
 
     /// Whether a seal forbids a new shared map that may be written. By default there are no seals.
     fn is_write_sealed(&self) -> bool {
