@@ -137,7 +137,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// is duplicated ([`Entry::try_dup`]).
     ///
     /// # Errors
-    /// [`Error::EmptyRange`] or [`Error::OutOfMemory`], with the entry.
+    /// With the entry: [`Error::EmptyRange`], [`Error::OutOfMemory`], or [`Error::Whole`] if an
+    /// entry without duplicates, such as an [`Owned`](crate::Owned), would be divided.
     pub fn store_range(
         &mut self,
         range: RangeInclusive<Index>,
@@ -215,7 +216,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// Makes the whole range a hole. Entries that extend beyond the range keep the rest.
     ///
     /// # Errors
-    /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
+    /// [`Error::EmptyRange`], [`Error::OutOfMemory`], or [`Error::Whole`] if an entry without
+    /// duplicates would be divided.
     pub fn erase_range(&mut self, range: RangeInclusive<Index>) -> Result<(), Error> {
         let (target, finger, ends) = self.target(&range)?;
         target.replace(finger, ends, ptr::null_mut())

@@ -43,8 +43,21 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The frame that holds `at`, which must lie in the page.
+    /// The frame that holds `at`. `None` if `at` does not lie in the page.
+    ///
+    /// ```
+    /// use machine::{Frame, PageSize, VirtAddr};
+    /// use paging::{Attrs, Mapping};
+    /// let frame = Frame::new(0x200).unwrap();
+    /// let (page, size) = (VirtAddr::new(0x60_0000), PageSize::Size2M);
+    /// let page = Mapping { page, size, frame, attrs: Attrs::USER_RW };
+    /// assert_eq!(page.frame_of(VirtAddr::new(0x60_5123)), Frame::new(0x205));
+    /// assert_eq!(page.frame_of(VirtAddr::new(0x80_0000)), None);
+    /// ```
     pub fn frame_of(&self, at: VirtAddr) -> Option<Frame> {
+        if at.align_down(self.size) != self.page {
+            return None;
+        }
         self.frame.checked_add(at.offset_in(self.size) >> 12)
     }
 }

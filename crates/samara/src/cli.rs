@@ -55,7 +55,11 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Follow the memory calls of a program, its threads and its children: maps, not malloc
-    #[command(after_help = "\
+    #[command(
+        override_usage = "\
+samara trace [OPTIONS] [--] COMMAND [ARGUMENT]...
+       samara trace [OPTIONS] -p PID",
+        after_help = "\
 Reports go to standard error, apart from the program's output.
 
 Examples:
@@ -92,8 +96,9 @@ with the program. kill -9 of samara ends both.
 
 Exit code: the exit code of the program, or 128 + the signal that killed it; 122 if our listing and
 the kernel's differed; 125 if the program could not be followed to its end, or a result could not be
-written; 126 if it could not be run; 127 if it was not found.
-")]
+written; 126 if it could not be run; 127 if it was not found; 2 if the options are wrong.
+"
+    )]
     Trace(Trace),
     /// Run recordings again, without privilege or the kernel that made them
     #[command(after_help = "\

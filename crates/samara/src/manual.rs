@@ -25,11 +25,12 @@ pub(crate) fn man(options: &cli::Man) -> ExitCode {
     ending(written.map_err(|error| format!("cannot write to {}: {error}", directory.display())))
 }
 
-/// The pages of a command and of all below it.
+/// The pages of a command and of all below it that the help shows.
 fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     fs::write(directory.join(format!("{name}.1")), page(command)?)?;
-    command.get_subcommands().try_for_each(|below| pages(below, directory))
+    let mut shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+    shown.try_for_each(|below| pages(below, directory))
 }
 
 fn page(command: &Command) -> io::Result<Vec<u8>> {

@@ -1,8 +1,10 @@
 //! The destination of a result: standard output, or a file.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::replay::RECORDING;
 
 /// The destination of a result.
 pub(crate) enum Lines<'a> {
@@ -11,15 +13,58 @@ pub(crate) enum Lines<'a> {
     File(File, &'a Path),
 }
 
-/// Opens the destination: `-` is standard output. Do it before the work, which takes minutes.
-pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
-    match json {
+/// Opens the destination: `-` is standard output. Do it before the work, which takes minutes. A
+/// recording is never overwritten by a result.
+pub(crate) fn open(result: Option<&Path>) -> Result<Lines<'_>, String> {
+    match result {
         None => Ok(Lines::Nowhere),
         Some(path) if path == Path::new("-") => Ok(Lines::Stdout),
+        Some(path) if is_recording(path) => Err(format!(
+            "the result would overwrite the recording {}: name another file",
+            path.display()
+        )),
         Some(path) => match File::create(path) {
             Ok(file) => Ok(Lines::File(file, path)),
             Err(error) => Err(format!("cannot write {}: {error}", path.display())),
         },
+    }
+}
+
+/// Whether a file is a recording.
+pub(crate) fn is_recording(path: &Path) -> bool {
+    let mut start = Vec::new();
+    path.is_file()
+        && File::open(path)
+            .and_then(|file| file.take(RECORDING.len() as u64).read_to_end(&mut start))
+            .is_ok_and(|_| start == RECORDING)
+}
+
+/// Refuses two results, each with its option, that would overwrite each other in one file.
+pub(crate) fn refuse_one_file(results: &[(&str, Option<&Path>)]) -> Result<(), String> {
+    let mut places: Vec<(&str, PathBuf)> = Vec::new();
+    for (option, path) in results {
+        let Some(place) = path.and_then(place_of) else { continue };
+        if let Some((other, _)) = places.iter().find(|(_, other)| *other == place) {
+            let place = place.display();
+            return Err(format!("{other} and {option} name one file, {place}: name two"));
+        }
+        places.push((option, place));
+    }
+    Ok(())
+}
+
+/// Where a file is, or will be. `None` for what holds nothing: standard output, devices, pipes.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    if path == Path::new("-") {
+        return None;
+    }
+    match fs::canonicalize(path) {
+        Ok(found) => found.is_file().then_some(found),
+        Err(_) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+            Some(folder.join(path.file_name()?))
+        }
     }
 }
 

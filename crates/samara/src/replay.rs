@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufReader, Read},
+    io::BufReader,
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -38,6 +38,13 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
 
 fn replay_all(options: &cli::Replay) -> Result<u8, String> {
     let mut pages = PagesOfAll::new(options.pages)?;
+    let files = &options.flame;
+    output::refuse_one_file(&[
+        ("--json", options.json.as_deref()),
+        ("--flame", files.flame.as_deref()),
+        ("--folded", files.folded.as_deref()),
+        ("--speedscope", files.speedscope.as_deref()),
+    ])?;
     // It is opened first, so that a file that cannot be written is reported before the work.
     let json = destination(options.json.as_deref())?;
     let flame = Flame::open(&options.flame)?;
@@ -123,14 +130,9 @@ pub(crate) const RECORDING: &[u8] = b"# vmtrace";
 /// Opens the destination of the counts. `--json` was without FILE once, so a recording may stand in
 /// its place, and must not be lost.
 pub(crate) fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
-    if let Some(path) = json.filter(|path| path.is_file()) {
-        let mut start = Vec::new();
-        let read =
-            File::open(path).map(|file| file.take(RECORDING.len() as u64).read_to_end(&mut start));
-        if read.is_ok() && start == RECORDING {
-            let path = path.display();
-            return Err(format!("--json would overwrite the recording {path}; write --json -"));
-        }
+    if let Some(path) = json.filter(|path| output::is_recording(path)) {
+        let path = path.display();
+        return Err(format!("--json would overwrite the recording {path}; write --json -"));
     }
     output::open(json)
 }

@@ -223,7 +223,11 @@ fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
     File::options().write(true).open(directory.join("large")).unwrap().set_len(20 << 20).unwrap();
     executable(&directory.join("cut"), &dynamic(Some("/lib/ld.so"), &[])[..70]);
     let refused: [(&[&str], i32, &str); 16] = [
-        (&["nowhere"], 127, "cannot read nowhere"),
+        (
+            &["nowhere"],
+            127,
+            "cannot read nowhere: No such file or directory (os error 2); give its path",
+        ),
         (&["root"], 126, "not a file"),
         (&["plain"], 126, "chmod +x"),
         (&["dynamic"], 126, "interpreter /lib/ld.so is not in the files: --with-libraries"),

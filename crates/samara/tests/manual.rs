@@ -60,6 +60,7 @@ fn every_command_has_a_page_with_its_examples() {
     let example = "  samara trace \\-\\-verify \\-\\- bash";
     assert!(notes.lines().any(|line| line.starts_with(example)), "{notes}");
     assert!(trace.contains("Exit code") && trace.contains("\\-\\-json\\-lines"), "{trace}");
+    assert!(!directory.join("samara-boot-write.1").exists(), "the help does not show it");
     let out = samara(&["man", "/dev/null/x"]).with_code(2);
     assert!(out.err.contains("/dev/null/x"));
 }

@@ -158,6 +158,8 @@ fn json_goes_to_its_file_and_over_no_recording() {
     let before = fs::read(&malloc).unwrap();
     let (code, _, err) = replay(&["--json", malloc.to_str().unwrap(), gcc.to_str().unwrap()]);
     assert!(code == Some(2) && err.contains("overwrite the recording"), "{err}");
+    let (code, _, err) = replay(&["--flame", malloc.to_str().unwrap(), malloc.to_str().unwrap()]);
+    assert!(code == Some(2) && err.contains("overwrite the recording"), "{err}");
     assert_eq!(fs::read(&malloc).unwrap(), before);
     let (code, _, err) = replay(&["--json", "/nowhere/x.json", gcc.to_str().unwrap()]);
     assert!(code == Some(2) && err.contains("/nowhere/x.json"), "{err}");

@@ -10,6 +10,7 @@ mod traced;
 use std::{
     env, fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -125,10 +126,48 @@ fn the_report_goes_where_it_is_asked_to() {
 fn a_program_that_cannot_be_run_is_named() {
     let out = samara(&["--", "/nowhere/at/all"]).with_code(127);
     assert!(out.err.contains("/nowhere/at/all"));
-    samara(&["--", "/"]).with_code(126);
+    let told = |program: &str, code, cause| {
+        let err = samara(&["--", program]).with_code(code).err;
+        assert!(err.contains(cause), "{cause} in {err}");
+    };
+    told("/", 126, "cannot run /: Permission denied (os error 13); it is a folder");
+    told("", 127, "cannot run '': No such file");
+    told("no-such-program", 127, "no folder of PATH has it");
+    let script = temporary("script-of-no-interpreter");
+    fs::write(&script, "#!/nowhere/sh\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    told(script.to_str().unwrap(), 127, "it needs an interpreter that is not there");
     let out = samara(&["--json", "/nowhere/x.json", "--", "sh", "-c", "echo ran"]);
     assert_eq!((out.code, out.out.as_str()), (Some(125), ""), "the program must not run");
     assert!(out.err.contains("/nowhere/x.json"));
+}
+
+/// The program does not run, and each file is as it was.
+#[test]
+fn two_results_in_one_file_are_refused() {
+    let (file, recording) = (temporary("twice.json"), temporary("kept.vmtrace"));
+    let (file, recording) = (file.to_str().unwrap(), recording.to_str().unwrap());
+    fs::write(file, "kept").unwrap();
+    fs::write(recording, "# vmtrace 1 kernel=6.18\nQ 1\n").unwrap();
+    let run = ["--", "sh", "-c", "echo ran"];
+    for (first, second) in
+        [("--json", "--json-lines"), ("--json", "--output"), ("--record", "--json")]
+    {
+        let out = samara(&[&[first, file, second, file], &run[..]].concat());
+        assert_eq!((out.code, out.out.as_str()), (Some(125), ""), "the program must not run");
+        assert!(out.err.contains(&format!("{first} and {second} name one file")), "{}", out.err);
+    }
+    let out = samara(&[&["-o", recording], &run[..]].concat()).with_code(125);
+    assert!(out.err.contains("would overwrite the recording"), "{}", out.err);
+    assert_eq!(fs::read_to_string(file).unwrap(), "kept");
+    assert!(fs::read_to_string(recording).unwrap().starts_with("# vmtrace"));
+    samara(&["-q", "--json", "/dev/null", "--json-lines", "/dev/null", "--", "true"]).with_code(0);
+}
+
+#[test]
+fn a_command_without_a_program_is_told_both_ways() {
+    let err = samara(&[]).with_code(2).err;
+    assert!(err.contains("COMMAND [ARGUMENT]...") && err.contains("-p PID"), "{err}");
 }
 
 #[test]

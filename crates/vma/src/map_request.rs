@@ -93,7 +93,7 @@ pub struct MapRequest<F> {
     pub addr: usize,
     /// Length in bytes, rounded up to pages.
     pub len: usize,
-    /// `PROT_READ | PROT_WRITE | PROT_EXEC`.
+    /// The sum of PROT_READ (1), PROT_WRITE (2) and PROT_EXEC (4).
     pub prot: u32,
     /// The `MAP_*` flags.
     pub flags: MapFlags,

@@ -4,6 +4,7 @@ use crate::{
     Error, MappedFile, VmFlags, Vma,
     host::Host,
     mmap::range_end,
+    pkey_set::KEYS,
     space::Writer,
     tree::{VmaPart, VmaRef},
 };
@@ -22,8 +23,8 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
     /// # Errors
     /// [`Error::Unmapped`] at a hole, [`Error::Access`] if the map may not have the permission or
     /// PR_SET_MDWE denies it, [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`],
-    /// [`Error::OutOfMemory`]. [`Error::KeyNotAllocated`], if the profile has protection keys;
-    /// without them any key is taken.
+    /// [`Error::OutOfMemory`]. [`Error::KeyNotAllocated`]: a key from 16 on, and if the profile has
+    /// protection keys, one that is not allocated; without them any of the 16 is taken.
     pub fn mprotect(
         &mut self,
         start: usize,
@@ -45,8 +46,8 @@ impl<F: MappedFile, R: grace::Reclaim, H: Host<F, R>> Writer<'_, F, R, H> {
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
-        if self.vmas.profile.protection_keys
-            && let Some(key) = pkey
+        if let Some(key) = pkey
+            && (self.vmas.profile.protection_keys || key >= KEYS)
         {
             self.check_pkey(key)?;
         }

@@ -426,6 +426,11 @@ fn without_protection_keys_no_memory_has_one() {
     assert_eq!(none, (Err(Error::NoKey), Err(Error::KeyNotAllocated), Err(Error::NoKey)));
     calls.mprotect(page(0), PAGE, 4, None).unwrap();
     assert_eq!(keys(&calls), [0]);
+    // A number that is no key is not cut to one.
+    for key in [16, 17, 200, u8::MAX] {
+        assert_eq!(calls.mprotect(page(0), PAGE, 1, Some(key)), Err(Error::KeyNotAllocated));
+    }
+    assert_eq!(keys(&calls), [0]);
 }
 
 #[test]

@@ -56,13 +56,17 @@ impl Frames {
     }
 
     /// The bytes of memory that [`in_memory`](Self::in_memory) needs for a span of so many frames,
-    /// so many CPUs, and so many calls of [`add`](Self::add).
+    /// so many CPUs, and so many calls of [`add`](Self::add). There are at most
+    /// [`Frame::LIMIT`](crate::Frame::LIMIT) frames. More bytes than `usize` can tell are
+    /// `usize::MAX`.
     pub const fn bytes(frames: u64, cpus: usize, ranges: usize) -> usize {
+        let frames = if frames < Frame::LIMIT { frames } else { Frame::LIMIT };
         // A line more for each table, for its alignment.
         let states = frames as usize * size_of::<FrameInfo>() + 128;
         let cpu = size_of::<CachePadded<Cache>>() + size_of::<CachePadded<Freed>>();
         let range = Buddy::bytes(0) + Node::bytes();
-        states + cpus * cpu + 256 + Buddy::bytes(frames) + ranges * range
+        let fixed = states + 256 + Buddy::bytes(frames);
+        fixed.saturating_add(cpus.saturating_mul(cpu)).saturating_add(ranges.saturating_mul(range))
     }
 
     fn with(span: FrameRange, cpus: usize, storage: Storage) -> Result<Self, NoMemory> {

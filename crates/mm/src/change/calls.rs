@@ -18,7 +18,8 @@ use crate::{
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mmap(2) of anonymous memory: `len` bytes at `addr`, which is a hint unless `flags` say
-    /// FIXED, with the rights `prot`. Returns the address. Shared memory is a [`Shmem`] of its own.
+    /// FIXED, with the rights `prot`: the sum of PROT_READ (1), PROT_WRITE (2) and PROT_EXEC (4).
+    /// Returns the address. Shared memory is a [`Shmem`] of its own.
     ///
     /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are
     /// brought in, as far as there is memory.

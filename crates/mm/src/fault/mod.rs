@@ -72,9 +72,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// space. May run deferred frees.
     ///
     /// # Errors
-    /// [`FaultError::Unmapped`] and [`FaultError::Denied`] are the program's: SIGSEGV.
-    /// [`FaultError::OutOfMemory`]: nothing has changed. [`FaultError::Tables`]: the tables are
-    /// corrupt.
+    /// [`FaultError`] names the signal of each that is the program's: [`FaultError::Unmapped`],
+    /// [`FaultError::Denied`], [`FaultError::Guard`], [`FaultError::Object`],
+    /// [`FaultError::Poisoned`]. The host has not helped: [`FaultError::UserFault`],
+    /// [`FaultError::GroupLimit`]. [`FaultError::OutOfMemory`]: free memory, and try again.
+    /// [`FaultError::Tables`]: the tables are corrupt.
     pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<FaultOutcome, FaultError> {
         self.fault(at, WantedAccess::new(access))
     }

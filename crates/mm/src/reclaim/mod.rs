@@ -25,6 +25,7 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
+    addresses::virt,
     change::page_host::{PageHost, TableWork},
     entry_marks::{AWAY, clear_of_object, marked},
     fault::frame_ref::{Reference, block_of, hold, is_counted},
@@ -82,7 +83,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// }
     /// ```
     ///
-    /// Cost: a look at each page that the hand passes; a write of swap for each page taken.
+    /// Cost: a look at each page that the hand passes, and at each absent entry of the tables on
+    /// its way; a write of swap for each page taken.
     ///
     /// # Context
     /// As for [`handle_fault`](Self::handle_fault); waits for the host's swap.
@@ -98,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (start, mut rounds) = (hand, 0);
         while done.taken() < want {
             let part = self.next_vma(hand).map(|(vma, _)| {
-                let from = vma.start.max(hand);
+                let from = self.first_entry(vma.start.max(hand)..vma.end);
                 from..vma.end.min((from & !(RECLAIM_BYTES - 1)) + RECLAIM_BYTES)
             });
             let passed_start = part.as_ref().is_none_or(|part| part.end > start && hand <= start);
@@ -150,6 +152,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         };
         done.is_ok() && is_present
+    }
+
+    /// The first address of a range that has an entry, or the end of the range. So the hand passes
+    /// memory that was never touched table by table, not part by part. A page that comes meanwhile
+    /// is not cold.
+    fn first_entry(&self, range: Range<usize>) -> usize {
+        let guard = G::pin();
+        let walk = self.core.tables.walk(&guard).as_hint();
+        let first = virt(range.clone()).and_then(|addresses| walk.pages(addresses).next());
+        first.map_or(range.end, |page| (page.page.get() as usize).max(range.start))
     }
 
     /// Returns where it has stopped.

@@ -245,3 +245,19 @@ fn huge_pages_are_split_and_then_taken() {
         assert_eq!(word(&space, AT + 5 * PAGE), 5);
     });
 }
+
+/// Memory that was never touched has no lower tables, so the hand passes it by upper entries. One
+/// step for each 2 MiB of a program's largest map would be minutes, with the mmap lock.
+#[test]
+fn the_hand_passes_untouched_memory_by_upper_entries() {
+    with_swap(256, |sim, _, _, space| {
+        let len = 64 << 30;
+        let at = space.mmap(0, len, 3, PRIVATE).unwrap();
+        [at, at + len - PAGE].iter().for_each(|page| store(sim, space, *page, 7).unwrap());
+        age(space);
+        let before = sim.stats().steps;
+        assert_eq!(space.reclaim(usize::MAX).unwrap().swapped, 2);
+        let steps = sim.stats().steps - before;
+        assert!(steps < (len / HUGE) as u64, "{steps} steps");
+    });
+}

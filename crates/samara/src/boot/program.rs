@@ -124,7 +124,9 @@ fn copy(tree: &mut Tree, program: &str) -> Result<(String, PathBuf), Failure> {
 fn find(file: &Path) -> Result<u32, Failure> {
     let metadata = fs::metadata(file).map_err(|error| {
         let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
-        Failure { code, what: format!("cannot read {}: {error}; it needs a path", file.display()) }
+        let is_name = file.parent() == Some(Path::new(""));
+        let cure = if is_name { "; give its path: PATH is not searched" } else { "" };
+        Failure { code, what: format!("cannot read {}: {error}{cure}", file.display()) }
     })?;
     match metadata.is_file() {
         true => Ok(metadata.permissions().mode() & 0o7777),

@@ -1,6 +1,6 @@
 //! The errors of following a program, each with its cure.
 
-use std::{fmt, io};
+use std::{fmt, io, path::Path};
 
 /// The reason why the tracing ended. Each error names its cause and, if there is one, the cure.
 ///
@@ -81,7 +81,22 @@ impl fmt::Display for Error {
                 "the kernel refuses the seccomp filter: {cause}; it needs CONFIG_SECCOMP_FILTER \
                  and a container that allows seccomp(2)"
             ),
-            Error::Exec { program, cause } => write!(f, "cannot run {program}: {cause}"),
+            Error::Exec { program, cause } => {
+                let name = if program.is_empty() { "''" } else { program };
+                write!(f, "cannot run {name}: {cause}")?;
+                match cause.raw_os_error() {
+                    Some(libc::ENOENT) if !program.contains('/') => {
+                        f.write_str("; no folder of PATH has it")
+                    }
+                    Some(libc::ENOENT) if Path::new(program).exists() => {
+                        f.write_str("; it needs an interpreter that is not there")
+                    }
+                    Some(libc::EACCES) => {
+                        f.write_str("; it is a folder, or may not be executed: see chmod(1)")
+                    }
+                    _ => Ok(()),
+                }
+            }
             Error::Follow { doing, cause } => {
                 write!(f, "lost the program while {doing}: {cause}; it was killed")
             }
