@@ -1,0 +1,109 @@
+//! Decisions that a call makes by a look, and that another call makes wrong before they are used.
+
+use crate::common::*;
+use crate::half_way::{AT, Call, SHARED, meet};
+use mm::*;
+
+/// Shared memory of one page, mapped.
+fn mapped_memory(shared: &SharedPaging, space: &mut Space) -> Memfd {
+    let memory = memfd(shared, 1);
+    space.mmap_object(AT, PAGE, 3, SHARED, opened(&memory), 0).unwrap();
+    memory
+}
+
+/// As [`mapped_memory`], with a page, which a map shows.
+fn written_memory(shared: &SharedPaging, space: &mut Space) -> Memfd {
+    let memory = mapped_memory(shared, space);
+    space.write(AT, &[7; 8]).unwrap();
+    memory
+}
+
+/// Another map takes the place of the memory.
+fn map_over(space: &Space) {
+    assert_eq!(space.mmap(AT, PAGE, 3, FIXED), Ok(AT));
+}
+
+/// The bytes of a hole do not come back, whether they are read or loaded.
+#[test]
+fn a_hole_a_read_and_a_load() {
+    meet(
+        written_memory,
+        [
+            |_, _, memory| memory.punch_hole(0..PAGE as u64).unwrap(),
+            |sim, space, memory| {
+                let mut byte = [9];
+                assert_eq!(memory.read(0, &mut byte), 1);
+                let word = load(sim, space, AT).unwrap();
+                assert!(byte[0] == 7 || word == 0, "{} was read, then {word:#x}", byte[0]);
+            },
+        ],
+        |_, _| {},
+    );
+}
+
+/// A load finds the memory, or the map in its place: not the end of an object that was replaced.
+#[test]
+fn a_load_and_a_map_over_memory_that_becomes_smaller() {
+    let load_it: Call<Memfd> = |sim, space, _| assert_eq!(load(sim, space, AT), Ok(0));
+    meet(
+        mapped_memory,
+        [load_it, |_, space, memory| {
+            map_over(space);
+            memory.set_size(0).unwrap();
+        }],
+        |_, _| {},
+    );
+}
+
+/// No page of an object is present that came in when something else was mapped.
+#[test]
+fn mincore_and_a_map_over_memory_that_gets_a_page() {
+    let look: Call<Memfd> = |_, space, _| {
+        let mut pages = [9];
+        match space.mincore(AT, &mut pages) {
+            Ok(()) => assert_eq!(pages, [0]),
+            Err(error) => assert_eq!(error.errno(), 12),
+        }
+    };
+    let calls: [Call<Memfd>; 2] = [
+        |_, space, memory| {
+            map_over(space);
+            memory.write(0, &[1]).map(drop).unwrap();
+        },
+        |_, space, memory| {
+            space.munmap(AT, PAGE).unwrap();
+            memory.write(0, &[1]).map(drop).unwrap();
+        },
+    ];
+    for call in calls {
+        meet(mapped_memory, [look, call], |_, _| {});
+    }
+}
+
+/// pagemap shows a page of an object as one, also where anonymous memory was that had no page.
+#[test]
+fn pagemap_and_an_object_in_the_place_of_untouched_memory() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        // The table is there, with a page of another map.
+        space.mmap(AT + 8 * PAGE, PAGE, 3, FIXED).unwrap();
+        space.write(AT + 8 * PAGE, &[1]).unwrap();
+        map_over(space);
+        memfd(shared, 1)
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| {
+                let entry = pagemap_entry(space, AT);
+                let of_object = pagemap::PRESENT | pagemap::OF_OBJECT;
+                assert!([0, of_object].contains(&(entry & of_object)), "{entry:#x}");
+            },
+            |sim, space, memory| {
+                space.munmap(AT, PAGE).unwrap();
+                space.mmap_object(AT, PAGE, 3, SHARED, opened(memory), 0).unwrap();
+                assert_eq!(load(sim, space, AT), Ok(0));
+            },
+        ],
+        |_, _| {},
+    );
+}
