@@ -1,5 +1,7 @@
 //! Decisions that a call makes by a look, and that another call makes wrong before they are used.
 
+use std::sync::Arc;
+
 use crate::common::*;
 use crate::half_way::{AT, Call, SHARED, meet};
 use mm::*;
@@ -21,6 +23,15 @@ fn written_memory(shared: &SharedPaging, space: &mut Space) -> Memfd {
 /// Another map takes the place of the memory.
 fn map_over(space: &Space) {
     assert_eq!(space.mmap(AT, PAGE, 3, FIXED), Ok(AT));
+}
+
+fn watch(space: &Space, modes: UserFaultModes) {
+    space.userfault_register(AT, PAGE, modes, Uffd::new(1)).unwrap();
+}
+
+/// Whether a monitor's call has failed because a page was there.
+fn found_page(done: Result<(), mm::Resolved>) -> bool {
+    done.is_err_and(|failed| failed.error == Error::UserFault(UserFaultError::Present))
 }
 
 /// The bytes of a hole do not come back, whether they are read or loaded.
@@ -106,4 +117,68 @@ fn pagemap_and_an_object_in_the_place_of_untouched_memory() {
         ],
         |_, _| {},
     );
+}
+
+/// A monitor maps a page, or hears that the object has none.
+#[test]
+fn a_page_that_a_monitor_maps_and_a_hole() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = mapped_memory(shared, space);
+        memory.write(0, &[7]).unwrap();
+        space.set_userfault_handler(Arc::new(Never::default()));
+        watch(space, UserFaultModes::MINOR);
+        memory
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| assert!(!found_page(space.userfault_continue(AT, PAGE, false))),
+            |_, _, memory| memory.punch_hole(0..PAGE as u64).unwrap(),
+        ],
+        |_, _| {},
+    );
+}
+
+/// A monitor brings a page into private memory, into the shared memory that takes its place, or
+/// hears that the memory is not registered.
+#[test]
+fn a_page_of_a_monitor_and_another_map() {
+    let fills: [Call<Memfd>; 2] = [
+        |_, space, _| assert!(!found_page(space.userfault_copy(AT, &[7; PAGE], false))),
+        |_, space, _| assert!(!found_page(space.userfault_zeropage(AT, PAGE))),
+    ];
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        map_over(space);
+        space.set_userfault_handler(Arc::new(Never::default()));
+        watch(space, UserFaultModes::MISSING);
+        memfd(shared, 1)
+    };
+    let replace: Call<Memfd> = |_, space, memory| {
+        space.mmap_object(AT, PAGE, 3, SHARED, opened(memory), 0).unwrap();
+        watch(space, UserFaultModes::MISSING);
+    };
+    for fill in fills {
+        meet(prepare, [fill, replace], |_, _| {});
+    }
+}
+
+/// A monitor brings a page into a private map, or hears that the object ends before it.
+#[test]
+fn a_page_of_a_monitor_and_a_truncation() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = memfd(shared, 1);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        space.mmap_object(AT, PAGE, 3, flags, opened(&memory), 0).unwrap();
+        space.set_userfault_handler(Arc::new(Never::default()));
+        watch(space, UserFaultModes::MISSING);
+        memory
+    };
+    let fills: [Call<Memfd>; 3] = [
+        |_, space, _| assert!(!found_page(space.userfault_copy(AT, &[7; PAGE], false))),
+        |_, space, _| assert!(!found_page(space.userfault_zeropage(AT, PAGE))),
+        |_, space, _| assert!(!found_page(space.userfault_poison(AT, PAGE))),
+    ];
+    for fill in fills {
+        meet(prepare, [fill, |_, _, memory| memory.set_size(0).unwrap()], |_, _| {});
+    }
 }
