@@ -182,3 +182,90 @@ fn a_page_of_a_monitor_and_a_truncation() {
         meet(prepare, [fill, |_, _, memory| memory.set_size(0).unwrap()], |_, _| {});
     }
 }
+
+/// A page is in memory once mlock has locked it, whatever becomes of the next one.
+#[test]
+fn mlock_and_an_unmapping_next_to_it() {
+    meet(
+        |_, space| _ = space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap(),
+        [
+            |_, space, ()| {
+                if space.mlock(AT, 2 * PAGE, false).is_ok() {
+                    assert_eq!(space.resident(AT..AT + PAGE), 1);
+                }
+            },
+            |_, space, ()| space.munmap(AT + PAGE, PAGE).unwrap(),
+        ],
+        |_, ()| {},
+    );
+}
+
+fn is_locked(space: &Space, at: usize) -> bool {
+    let mut locked = false;
+    space.for_each_vma(|range, flags| {
+        locked |= range.contains(&at) && flags.contains(vma::VmFlags::LOCKED);
+    });
+    locked
+}
+
+/// Locked memory that a call has made is there, whatever is unlocked next to it.
+#[test]
+fn locked_memory_that_grows_and_an_unlocking_next_to_it() {
+    let prepares: [fn(&SharedPaging, &mut Space); 3] = [
+        |_, space| {
+            space.mmap(AT, PAGE, 3, FIXED).unwrap();
+            space.mlock(AT, PAGE, false).unwrap();
+        },
+        |_, space| space.mlockall(LockAll { future: true, ..LockAll::default() }).unwrap(),
+        |_, space| space.mlockall(LockAll { future: true, ..LockAll::default() }).unwrap(),
+    ];
+    let calls: [[Call<()>; 2]; 3] = [
+        [
+            |_, space, ()| {
+                assert_eq!(space.mremap(RemapRequest::resizing(AT, PAGE, 2 * PAGE)), Ok(AT));
+                assert!(
+                    !is_locked(space, AT + PAGE) || space.resident(AT + PAGE..AT + 2 * PAGE) == 1
+                );
+            },
+            |_, space, ()| _ = space.munlock(AT, PAGE),
+        ],
+        [
+            |_, space, ()| {
+                space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+                assert_eq!(space.resident(AT + PAGE..AT + 2 * PAGE), 1);
+            },
+            |_, space, ()| _ = space.munlock(AT, PAGE),
+        ],
+        [
+            |_, space, ()| {
+                space.brk(HEAP + 2 * PAGE).unwrap();
+                assert_eq!(space.resident(HEAP + PAGE..HEAP + 2 * PAGE), 1);
+            },
+            |_, space, ()| _ = space.munlock(HEAP, PAGE),
+        ],
+    ];
+    for (prepare, calls) in prepares.into_iter().zip(calls) {
+        meet(prepare, calls, |_, ()| {});
+    }
+}
+
+/// All pages are there that a call has populated, or it says that it could not.
+#[test]
+fn populating_and_a_call_in_the_middle() {
+    let others: [Call<()>; 2] = [
+        |_, space, ()| space.munmap(AT + PAGE, PAGE).unwrap(),
+        |_, space, ()| space.mprotect(AT + PAGE, PAGE, 0, None).unwrap(),
+    ];
+    for other in others {
+        let populate: Call<()> =
+            |_, space, ()| match space.madvise(AT, 3 * PAGE, Advice::PopulateRead) {
+                Ok(()) => assert_eq!(space.resident(AT + 2 * PAGE..AT + 3 * PAGE), 1),
+                Err(error) => assert!([12, 22].contains(&error.errno()), "{error:?}"),
+            };
+        meet(
+            |_, space| _ = space.mmap(AT, 3 * PAGE, 3, FIXED).unwrap(),
+            [populate, other],
+            |_, ()| {},
+        );
+    }
+}
