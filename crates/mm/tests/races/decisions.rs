@@ -1,9 +1,10 @@
 //! Decisions that a call makes by a look, and that another call makes wrong before they are used.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::common::*;
 use crate::half_way::{AT, Call, SHARED, meet};
+use machine::Asid;
 use mm::*;
 
 /// Shared memory of one page, mapped.
@@ -268,4 +269,39 @@ fn populating_and_a_call_in_the_middle() {
             |_, ()| {},
         );
     }
+}
+
+/// A monitor's move that fails has moved nothing, also if a fork leaves no memory. Each of its
+/// tables has other pages, so the move leaves none to spare.
+#[test]
+fn a_move_of_a_monitor_and_a_fork_without_memory() {
+    const FAR: usize = 0x55_0000_0000;
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        space.set_userfault_handler(Arc::new(Never::default()));
+        for at in [FAR, AT - 2 * PAGE] {
+            space.mmap(at, 4 * PAGE, 3, FIXED).unwrap();
+            space.write(at, &[7; 4 * PAGE]).unwrap();
+        }
+        space.madvise(AT - PAGE, 2 * PAGE, Advice::DontNeed).unwrap();
+        let modes = UserFaultModes::MISSING;
+        space.userfault_register(AT - PAGE, 2 * PAGE, modes, Uffd::new(1)).unwrap();
+        shared.quick().drain();
+        (shared.machine().clone(), Mutex::new(None))
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| {
+                if let Err(failed) = space.userfault_move(AT - PAGE, FAR, 2 * PAGE, false) {
+                    let pages = [FAR, AT - PAGE].map(|at| space.resident(at..at + 2 * PAGE));
+                    assert_eq!((failed.done, pages), (0, [2, 0]), "{failed}");
+                }
+            },
+            |sim, space, (_, child)| {
+                *child.lock().unwrap() = Some(space.fork(Asid(2)).unwrap());
+                sim.fail_alloc(1, true);
+            },
+        ],
+        |_, (sim, _)| sim.fail_alloc(0, false),
+    );
 }
