@@ -305,3 +305,40 @@ fn a_move_of_a_monitor_and_a_fork_without_memory() {
         |_, (sim, _)| sim.fail_alloc(0, false),
     );
 }
+
+/// A file of zeros.
+struct Zeros;
+
+impl PageSource for Zeros {
+    crate::named!(1, "/zeros");
+
+    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}
+
+/// A read that begins within a file does not fail because the file ends there for a moment.
+#[test]
+fn a_read_of_a_file_that_shrinks_and_grows() {
+    let prepare =
+        |shared: &SharedPaging, _: &mut Space| File::try_new(shared, Zeros, PAGE as u64).unwrap();
+    meet(
+        prepare,
+        [
+            |_, _, file| {
+                let mut found = [9; 8];
+                let len = file.read(0, &mut found).unwrap();
+                assert_eq!(found[..len], [0; 8][..len]);
+            },
+            |_, _, file| {
+                file.set_size(0).unwrap();
+                file.set_size(PAGE as u64).unwrap();
+            },
+        ],
+        |_, _| {},
+    );
+}
