@@ -342,3 +342,30 @@ fn a_read_of_a_file_that_shrinks_and_grows() {
         |_, _| {},
     );
 }
+
+/// An object finds a child while the fork takes pages out of it that the child is not to have.
+#[test]
+fn a_truncation_and_a_fork_that_leaves_pages_out() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = written_memory(shared, space);
+        for far in [AT + PAGE, AT + HUGE] {
+            space.mmap(far, PAGE, 3, FIXED).unwrap();
+            space.write(far, &[1]).unwrap();
+            space.madvise(far, PAGE, Advice::DontFork).unwrap();
+        }
+        memory
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| drop(space.fork(Asid(2)).unwrap()),
+            |_, _, memory| {
+                (0..4).for_each(|_| {
+                    memory.set_size(0).unwrap();
+                    memory.set_size(PAGE as u64).unwrap();
+                })
+            },
+        ],
+        |_, _| {},
+    );
+}
