@@ -369,3 +369,24 @@ fn a_truncation_and_a_fork_that_leaves_pages_out() {
         |_, _| {},
     );
 }
+
+/// A group has room for the frames that a CPU has freed, also while that CPU takes some of them.
+#[test]
+fn a_limit_of_frames_and_some_that_were_freed() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let group = FrameGroup::try_new(shared.machine(), 4, Box::new(())).unwrap();
+        space.set_group(&group).unwrap();
+        space.mmap(AT, 16 * PAGE, 3, FIXED).unwrap();
+        space.write(AT, &[1; 3 * PAGE]).unwrap();
+        space.madvise(AT, 3 * PAGE, Advice::DontNeed).unwrap();
+        group
+    };
+    meet(
+        prepare,
+        [
+            |_, space, _| space.write(AT, &[1]).unwrap(),
+            |_, space, _| space.write(AT + 8 * PAGE, &[1; 3 * PAGE]).unwrap(),
+        ],
+        |_, group| assert_eq!(group.used(), 4),
+    );
+}
