@@ -95,10 +95,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Brings in the pages of a new map, if they are wanted `now`, or if it is locked: mlockall may
     /// have asked for that.
     fn populate_new(&self, at: usize, len: usize, now: bool) {
-        let locked = || self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
-        if now || locked() {
+        let range = at..at + len.next_multiple_of(PAGE_SIZE);
+        match now {
             // As in Linux, a page that cannot be brought in is not the call's failure.
-            let _later = self.bring_in(at..at + len.next_multiple_of(PAGE_SIZE));
+            true => _ = self.bring_in(range),
+            false => self.bring_in_locked(range),
         }
     }
 
@@ -277,12 +278,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             },
         )?;
         // After mlockall with MCL_FUTURE the heap is locked.
-        let grown = page(old)..page(end);
-        if !grown.is_empty()
-            && self.flags_at(grown.start).is_some_and(|flags| flags.contains(VmFlags::LOCKED))
-        {
-            let _later = self.bring_in(grown);
-        }
+        self.bring_in_locked(page(old)..page(end));
         Ok(end)
     }
 

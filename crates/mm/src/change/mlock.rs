@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::Machine;
+use machine::{Machine, SharedAccess};
 use paging::Format;
 use vma::{LockAll, PAGE_SIZE, VmFlags};
 
@@ -19,12 +19,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// no memory for a page; the range is locked.
     pub fn mlock(&self, addr: usize, len: usize, on_fault: bool) -> Result<(), Error> {
         let outcome = self.change(|calls| calls.mlock(addr, len, on_fault));
-        // A VMA without rights ends the call after the pages before it are brought in. A hole ends
-        // it before any is.
-        if let Some(range) = touched_by(addr, len)
-            && matches!(outcome, Ok(()) | Err(Error::Vma(vma::Error::Unmapped)))
-            && self.is_mapped(range.clone())
-        {
+        let Some(range) = touched_by(addr, len) else { return outcome };
+        let brings_in = match outcome {
+            Ok(()) => true,
+            // A VMA without rights ends the call after the pages before it are brought in. A hole
+            // ends it before any is.
+            Err(Error::Vma(vma::Error::Unmapped)) => self.is_mapped(range.clone()),
+            Err(_) => false,
+        };
+        if brings_in {
             self.populate(range.start, range.len())?;
         }
         outcome
@@ -85,9 +88,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn is_mapped(&self, range: Range<usize>) -> bool {
         let mut at = range.start;
         while at < range.end {
-            match self.next_vma(at) {
-                Some((found, _)) if found.start <= at => at = found.end,
-                _ => return false,
+            self.core.tables.machine().step(SharedAccess::Other);
+            match self.vma_at(at, |found, _| found.end) {
+                Some(end) => at = end,
+                None => return false,
             }
         }
         true
@@ -95,9 +99,27 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The first VMA that ends above `at`.
     pub(crate) fn next_vma(&self, at: usize) -> Option<(Range<usize>, VmFlags)> {
+        // Another call may come between the looks of this one.
+        self.core.tables.machine().step(SharedAccess::Other);
         let guard = G::pin();
         let (range, vma) = self.core.vmas.find(&guard, at)?;
         Some((range, vma.flags))
+    }
+
+    /// Brings in the locked pages of a range that a call has mapped, as far as there is memory. As
+    /// in Linux, a page that cannot be brought in is not the call's failure. Each VMA is asked:
+    /// another call may have unlocked, or replaced, a part of the range meanwhile.
+    pub(super) fn bring_in_locked(&self, range: Range<usize>) {
+        let mut at = range.start;
+        while at < range.end
+            && let Some((vma, flags)) = self.next_vma(at)
+            && vma.start < range.end
+        {
+            if flags.contains(VmFlags::LOCKED) {
+                let _later = self.bring_in(vma.start.max(at)..vma.end.min(range.end));
+            }
+            at = vma.end;
+        }
     }
 
     /// Brings in the pages of a range, for writing where that is allowed, up to the first page that

@@ -5,7 +5,7 @@ use core::ops::Range;
 use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
-use vma::{PAGE_SIZE, RemapRequest, VmFlags};
+use vma::{PAGE_SIZE, RemapRequest};
 
 use crate::{AddressSpace, Error, addresses::pages_of};
 
@@ -28,13 +28,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         )?;
         let kept = request.old_len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
         let end = at.saturating_add(request.new_len.next_multiple_of(PAGE_SIZE));
-        if let Some((_, flags)) = self.next_vma(at)
-            && flags.contains(VmFlags::LOCKED)
-            && at + kept < end
-        {
-            // As in Linux, a page that cannot be brought in is not the call's failure.
-            let _later = self.bring_in(at + kept..end);
-        }
+        self.bring_in_locked(at.saturating_add(kept)..end);
         Ok(at)
     }
 }

@@ -75,6 +75,8 @@ impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
 
     /// Tells faults that the VMAs have changed, before a sweep.
     pub(crate) fn count_change(&self) {
+        #[cfg(not(loom))]
+        debug_assert!(self.core.vmas.try_write().is_none(), "pages change without the mmap lock");
         self.core.changes.count(self.core.tables.machine());
     }
 

@@ -31,11 +31,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         at: VirtAddr,
         reclaimed: &mut bool,
     ) -> Result<bool, FaultError> {
-        let found = self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| {
+        let find = || {
+            let guard = G::pin();
+            let (_, vma) = self.core.vmas.lookup(&guard, at.get() as usize)?;
             Some((vma.file.clone()?, vma.offset_at(at.get() as usize) as u64))
-        });
+        };
         // Otherwise the VMA has changed: the fault begins again.
-        let Some((file, index)) = found else { return Ok(false) };
+        let Some((file, index)) = find() else { return Ok(false) };
         loop {
             match self.bring_in_page(at, &file, index) {
                 Ok(is_in) => return Ok(is_in),
@@ -43,6 +45,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     self.make_room(at, error.into(), reclaimed)?
                 }
                 Err(ObjectError::GroupLimit) => return Err(FaultError::GroupLimit),
+                // A call may have put another map there before the object has answered.
+                Err(_) if find() != Some((file.clone(), index)) => return Ok(false),
                 Err(error) => return Err(FaultError::Object(at, error)),
             }
         }

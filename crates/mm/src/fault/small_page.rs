@@ -68,6 +68,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Also if it has gone since the look, and is a monitor's: `bring_in_page` looks.
             Err(ObjectError::Absent) => Ok(Err(FaultStep::NeedsObject)),
             Err(ObjectError::OutOfMemory(error)) => Err(FaultError::OutOfMemory(error)),
+            // A call may have put another map there before the object has answered.
+            Err(_) if !self.is_current(look) => Ok(Err(FaultStep::Again)),
             Err(error) => {
                 // As in Linux, also by a fault that fails.
                 if !want.writes() {

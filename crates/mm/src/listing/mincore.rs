@@ -55,19 +55,25 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// moment of a call, and a page that moves is nowhere for a moment.
     ///
     /// If no call has swept pages since the look at the VMA, it decides about the entry, as in
-    /// `space/change_count`.
+    /// `space/change_count`. `look` may ask the VMA's object, so the VMA must be there afterwards,
+    /// too: a call on a VMA that was never touched does not count. `look` may be called twice.
     pub(crate) fn when_still<T>(
         &self,
         at: usize,
-        look: impl FnOnce(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
+        mut look: impl FnMut(Option<&Vma<Backing<M>>>, Option<Mapping>) -> T,
     ) -> T {
         let guard = G::pin();
         let changes = || self.core.changes.now(self.core.tables.machine());
         let seen = changes();
         let vma = self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
-        let found = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
-        if vma.is_some_and(|vma| !vma.is_busy()) && changes() == seen {
-            return look(vma, found);
+        if let Some(vma) = vma.filter(|vma| !vma.is_busy()) {
+            let found = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
+            let looked = look(Some(vma), found);
+            let is_empty = vma.file.is_none() && found.is_none();
+            let same = is_empty || self.core.vmas.is_current(&guard, at, vma);
+            if same && changes() == seen {
+                return looked;
+            }
         }
         drop(guard);
         self.when_locked(at, look)

@@ -5,8 +5,6 @@
 //! same moment ([`MemoryPages::fill`](crate::MemoryPages::fill)). So a page that is present is
 //! never replaced, and a page of one map never gets into another.
 
-use core::cell::Cell;
-
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
 use paging::{Attrs, EntryChange, Format, Share};
@@ -29,11 +27,22 @@ pub(super) enum FillsOver {
     Guards,
 }
 
-/// Whether an address lies beyond the end of the VMA's object. With the lock of the table: an
+/// Refuses an address beyond the end of the VMA's object. Called with the lock of the table: an
 /// object that becomes smaller takes that lock afterwards.
-pub(super) fn is_beyond_end<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> bool {
+pub(super) fn check_end<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> Result<(), Error> {
     let index = vma.offset_at(at) as u64;
-    vma.file.as_ref().is_some_and(|file| file.object().is_beyond_end(index))
+    match vma.file.as_ref().is_some_and(|file| file.object().is_beyond_end(index)) {
+        true => Err(UserFaultError::Absent.into()),
+        false => Ok(()),
+    }
+}
+
+/// The same, for a page of private memory. A call may have put a shared map there.
+pub(super) fn check_private<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> Result<(), Error> {
+    match vma.is_private() {
+        true => check_end(vma, at),
+        false => Err(UserFaultError::NotRegistered.into()),
+    }
 }
 
 /// Whether a VMA has this page of the file at an address.
@@ -64,15 +73,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             )?;
         fill(machine, new.frame()).map_err(FaultError::OutOfMemory)?;
         let frame = new.frame();
-        let placed = self.place(at, FillsOver::Guards, |vma| {
+        self.place(at, FillsOver::Guards, |vma| {
+            check_private(vma, at)?;
             let attrs = rights::attrs(vma.flags, Share::Exclusive);
-            let fits = vma.is_private() && !is_beyond_end(vma, at);
-            fits.then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
+            Ok((frame, marked(attrs, if protect { WP } else { 0 })))
         })?;
-        if placed {
-            new.keep();
-        }
-        self.placed(at, placed)
+        new.keep();
+        Ok(())
     }
 
     /// A page of new contents in an object and, in the same step, in the map of it.
@@ -86,45 +93,50 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         let machine = self.core.tables.machine();
         if file.object().is_present(index) {
-            return Err(UserFaultError::Present.into());
+            return Err(self.of_page(at, file, index, UserFaultError::Present));
         }
         let fill = |frame| fill(machine, frame).map_err(ObjectError::OutOfMemory);
         let share = match file.object().cached().is_some() {
             true => Share::CopyOnWrite,
             false => Share::Object,
         };
-        let (mut placed, same) = (Ok(false), Cell::new(true));
+        let mut placed = Ok(());
         let object = file.object().in_memory().ok_or(ObjectError::NotSupported)?;
         let done = object.fill(index, &fill, &mut |frame, put| {
             placed = self.place(at, FillsOver::Guards, |vma| {
-                let is_same =
-                    maps(vma, at, file, index) && !vma.is_private() && is_counted(machine, frame);
-                same.set(is_same);
+                // Otherwise another map is there now.
+                if !maps(vma, at, file, index) || vma.is_private() || !is_counted(machine, frame) {
+                    return Err(UserFaultError::NotRegistered.into());
+                }
+                if !put() {
+                    return Err(UserFaultError::Present.into());
+                }
                 let attrs = rights::attrs_in::<M, F>(vma, share);
-                (is_same && put()).then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
+                Ok((frame, marked(attrs, if protect { WP } else { 0 })))
             });
         });
         match (done, placed) {
             (Ok(true), _) => Ok(()),
             // It has become smaller since.
-            (Err(ObjectError::BeyondEnd), _) => Err(UserFaultError::Absent.into()),
+            (Err(ObjectError::BeyondEnd), _) => {
+                Err(self.of_page(at, file, index, UserFaultError::Absent))
+            }
             // No writable map was left, so this one has gone.
             (Err(ObjectError::Sealed), _) => Err(UserFaultError::NotRegistered.into()),
             (Err(error), _) => Err(Error::Object(error)),
             (Ok(false), Err(error)) => Err(error),
-            // Another map is there now.
-            (Ok(false), Ok(_)) if !same.get() => Err(UserFaultError::NotRegistered.into()),
-            (Ok(false), Ok(_)) => self.placed(at, false),
+            (Ok(false), Ok(())) => Err(UserFaultError::Present.into()),
         }
     }
 
-    /// The result of a page that was placed, or not: its object may have become smaller since.
-    pub(super) fn placed(&self, at: usize, placed: bool) -> Result<(), Error> {
-        if placed {
-            return Ok(());
+    /// The error for a page of an object, if registered memory has that page still. A call may have
+    /// put another map there before the object has answered.
+    fn of_page(&self, at: usize, file: &Backing<M>, index: u64, error: impl Into<Error>) -> Error {
+        match self.registered(at, VmFlags::UFFD) {
+            Ok((Some(now), page)) if now == *file && page == index => error.into(),
+            Ok(_) => UserFaultError::NotRegistered.into(),
+            Err(error) => error.into(),
         }
-        self.check_size(at)?;
-        Err(UserFaultError::Present.into())
     }
 
     /// Whether the VMA at an address is private: a page that is brought in there is anonymous.
@@ -133,11 +145,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Refuses registered memory beyond the end of its object.
-    pub(super) fn check_size(&self, at: usize) -> Result<(), UserFaultError> {
+    pub(super) fn check_size(&self, at: usize) -> Result<(), Error> {
         let (file, index) = self.registered(at, VmFlags::UFFD)?;
-        match file.is_some_and(|file| file.object().is_beyond_end(index)) {
-            true => Err(UserFaultError::Absent),
-            false => Ok(()),
+        match file.filter(|file| file.object().is_beyond_end(index)) {
+            Some(file) => Err(self.of_page(at, &file, index, UserFaultError::Absent)),
+            None => Ok(()),
         }
     }
 
@@ -149,25 +161,35 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let guard = G::pin();
         let held = match HeldPage::get(machine, &**file.object(), index) {
             Ok(held) => held,
-            Err(ObjectError::Absent) => return Err(UserFaultError::Absent.into()),
-            Err(ObjectError::BeyondEnd) => return Err(vma::Error::BadRange.into()),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                drop(guard);
+                let error = match error {
+                    ObjectError::Absent => UserFaultError::Absent.into(),
+                    ObjectError::BeyondEnd => vma::Error::BadRange.into(),
+                    error => Error::Object(error),
+                };
+                return Err(self.of_page(at, &file, index, error));
+            }
         };
         drop(guard);
-        let placed = self.place(at, FillsOver::Guards, |vma| {
-            let same = maps(vma, at, &file, index) && held.is_current();
+        self.place(at, FillsOver::Guards, |vma| {
+            if !maps(vma, at, &file, index) {
+                return Err(UserFaultError::NotRegistered.into());
+            }
+            // The object has taken the page back since.
+            if !held.is_current() {
+                return Err(match file.object().is_beyond_end(index) {
+                    true => vma::Error::BadRange.into(),
+                    false => UserFaultError::Absent.into(),
+                });
+            }
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
             let attrs = rights::attrs_in::<M, F>(vma, share);
-            same.then(|| (held.frame(), marked(attrs, if protect { WP } else { 0 })))
+            Ok((held.frame(), marked(attrs, if protect { WP } else { 0 })))
         })?;
-        match placed {
-            true => {
-                held.mapped();
-                Ok(())
-            }
-            false => Err(UserFaultError::Present.into()),
-        }
+        held.mapped();
+        Ok(())
     }
 
     /// The object of registered memory, and the index of the page.
@@ -187,14 +209,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Stores the entry that `make` returns for registered memory, with the mmap lock, if there
-    /// is none, or none but that of a page that may be replaced. Returns whether it did. The memory
-    /// may be another map than the caller has seen: `make` returns `None` if the page does not fit.
+    /// is none, or none but that of a page that may be replaced. The memory may be another map than
+    /// the caller has seen: `make` fails if the page does not fit.
     pub(super) fn place(
         &self,
         at: usize,
         over: FillsOver,
-        make: impl Fn(&Vma<Backing<M>>) -> Option<(Frame, Attrs)>,
-    ) -> Result<bool, Error> {
+        make: impl Fn(&Vma<Backing<M>>) -> Result<(Frame, Attrs), Error>,
+    ) -> Result<(), Error> {
         let mut again = true;
         loop {
             let placed = self.change(|calls| {
@@ -215,22 +237,28 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     self.core.tables.with_entry(&guard, VirtAddr::new(at as u64), |now| {
                         let guard = now.is_some_and(|page| self.core.is_guard(page.frame));
                         let free = now.is_none() || guard && over == FillsOver::Guards;
-                        match free.then(|| make(&area.vma)).flatten() {
+                        let made = match free {
+                            true => make(&area.vma),
+                            false => Err(UserFaultError::Present.into()),
+                        };
+                        match made {
                             // The frame of guards has no references.
-                            Some((frame, attrs)) if guard => {
-                                (EntryChange::Replace(frame, attrs), true)
+                            Ok((frame, attrs)) if guard => {
+                                (EntryChange::Replace(frame, attrs), Ok(()))
                             }
-                            Some((frame, attrs)) => (EntryChange::Set(frame, attrs), true),
-                            None => (EntryChange::Keep, false),
+                            Ok((frame, attrs)) => (EntryChange::Set(frame, attrs), Ok(())),
+                            Err(error) => (EntryChange::Keep, Err(error)),
                         }
                     })
                 };
                 match done {
                     Ok((placed, pending)) => {
                         pending.flush();
-                        Ok(placed)
+                        placed
                     }
-                    Err(failed) if matches!(failed.error, paging::Error::Occupied(_)) => Ok(false),
+                    Err(failed) if matches!(failed.error, paging::Error::Occupied(_)) => {
+                        Err(UserFaultError::Present.into())
+                    }
                     Err(failed) => Err(Error::Tables(failed.error)),
                 }
             });

@@ -28,7 +28,7 @@ use crate::{
     fault::frame_contents::copy_bytes,
     fault::rights,
     fault::zero_page::zero,
-    monitor::fill::{FillsOver, is_beyond_end},
+    monitor::fill::{FillsOver, check_end, check_private},
 };
 
 /// A call of the monitor that stopped early.
@@ -77,12 +77,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let zero = &self.core.zero_frame;
             zero.make().map_err(FaultError::OutOfMemory)?;
             let zeros = |vma: &Vma<_>| {
-                let attrs = rights::attrs(vma.flags, Share::CopyOnWrite);
-                let fits = vma.is_private() && !is_beyond_end(vma, at);
-                zero.get().filter(|_| fits).map(|frame| (frame, attrs))
+                check_private(vma, at)?;
+                let frame = zero.get().ok_or(vma::Error::OutOfMemory)?;
+                Ok((frame, rights::attrs(vma.flags, Share::CopyOnWrite)))
             };
-            let placed = self.place(at, FillsOver::Nothing, zeros)?;
-            self.placed(at, placed)
+            self.place(at, FillsOver::Nothing, zeros)
         })
     }
 
@@ -110,12 +109,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
             let attrs = guard_attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
-            let guard = self.core.guard_frame.get();
-            let lost = |vma: &Vma<_>| {
-                guard.filter(|_| !is_beyond_end(vma, at)).map(|guard| (guard, poison))
-            };
-            let placed = self.place(at, FillsOver::Nothing, lost)?;
-            self.placed(at, placed)
+            let guard = self.core.guard_frame.get().ok_or(vma::Error::OutOfMemory)?;
+            let lost = |vma: &Vma<_>| check_end(vma, at).map(|()| (guard, poison));
+            self.place(at, FillsOver::Nothing, lost)
         })
     }
 

@@ -25,7 +25,7 @@ use crate::{
     change::page_host::PageHost,
     entry_marks::{CLEAN, WP},
     fault::frame_ref::{block_of, is_counted},
-    monitor::aligned,
+    monitor::{aligned, page_marks::sweep_areas},
     space::Core,
 };
 
@@ -112,7 +112,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let move_all = || {
             self.change(|calls| {
                 calls.host().set_allows_holes(allow_holes);
-                calls.move_private(source.clone(), to)
+                calls.move_private(source.clone(), to)?;
+                // The tables are this space's own, so no memory is needed. A failure is noted, or a
+                // fault gives the rights back.
+                let _later = sweep_areas(calls, target.clone(), |host, part, vma| {
+                    host.give_rights(part, vma);
+                });
+                Ok::<_, vma::Error>(())
             })
         };
         let mut moved = move_all();
@@ -121,7 +127,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             moved = move_all();
         }
         match moved {
-            Ok(()) => self.change_with_host(target, |host, part, vma| host.give_rights(part, vma)),
+            Ok(()) => Ok(()),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
             Err(error @ Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind)) => {

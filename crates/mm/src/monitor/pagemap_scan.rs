@@ -133,11 +133,26 @@ struct Progress<'a> {
     ended: Option<Result<(), Error>>,
     /// The huge page at which it has ended, of which a part is to be protected.
     to_split: Option<usize>,
+    /// The end of the part that was scanned last.
+    passed: usize,
+    /// Whether a page was protected.
+    protected: bool,
 }
 
 impl Progress<'_> {
     fn end(&mut self, at: usize) {
         (self.found.walk_end, self.ended) = (at, Some(Ok(())));
+    }
+
+    /// The scan fails at the page where it has ended. If memory is missing behind pages that were
+    /// protected, it tells of what it has found: the next scan would not.
+    fn fail(&mut self, error: Error) {
+        let is_memory = matches!(
+            error,
+            Error::Vma(vma::Error::OutOfMemory) | Error::Tables(paging::Error::Frames(_))
+        );
+        let tells = is_memory && self.protected;
+        self.ended = Some(if tells { Ok(()) } else { Err(error) });
     }
 
     /// Takes the pages, if they match, as far as there is room. Returns their end.
@@ -167,7 +182,8 @@ impl Progress<'_> {
                 return at;
             }
             Err(error) => {
-                self.ended = Some(Err(error.into()));
+                self.end(at);
+                self.fail(error.into());
                 return at;
             }
         }
@@ -230,7 +246,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`Error::NotSupported`] as [`clear_soft_dirty`](Self::clear_soft_dirty), for `wp_matching`;
     /// [`vma::Error::Unaligned`], [`vma::Error::BadRange`]; [`Error::NotAsync`]:
     /// `check_wp_async`, and a VMA of the range does not allow write-protection;
-    /// [`vma::Error::OutOfMemory`].
+    /// [`vma::Error::OutOfMemory`]. If memory runs out behind pages that were protected, the
+    /// scan ends there, and tells of what it has found.
     pub fn scan(&self, range: Range<usize>, what: &Scan) -> Result<Scanned, Error> {
         if !range.start.is_multiple_of(PAGE_SIZE) {
             return Err(vma::Error::Unaligned.into());
@@ -250,14 +267,29 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             regions: unlimited(what.max_regions),
             ended: None,
             to_split: None,
+            passed: range.start,
+            protected: false,
         };
         let mut rest = range;
         while !rest.is_empty() {
-            self.change_with_host(rest.clone(), |host, part, vma| {
+            let done = self.change_with_host(rest.clone(), |host, part, vma| {
+                let end = part.end;
                 self.scan_part(host, part, vma, &mut progress);
-            })?;
+                progress.passed = end;
+            });
+            if let Err(error) = done {
+                // The scan may have ended before.
+                if progress.ended.is_none() {
+                    progress.found.walk_end = progress.passed;
+                    progress.fail(error);
+                }
+                break;
+            }
             let Some(at) = progress.to_split.take() else { break };
-            self.split_huge(VirtAddr::new(at as u64)).map_err(Error::Tables)?;
+            if let Err(error) = self.split_huge(VirtAddr::new(at as u64)) {
+                progress.fail(error.into());
+                break;
+            }
             (progress.found.walk_end, progress.ended) = (rest.end, None);
             rest.start = at;
         }
@@ -322,7 +354,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let is_swap = paging.slot_of(page.frame).is_some();
             let taken = progress.take(at, end, known.categories(page, zero, is_swap));
             match what.wp_matching && taken == end && !is_guard {
-                true => SweepChange::Set(marked(page.attrs, page.attrs.soft | WP)),
+                true => {
+                    progress.protected = true;
+                    SweepChange::Set(marked(page.attrs, page.attrs.soft | WP))
+                }
                 false => SweepChange::Keep,
             }
         });
@@ -330,8 +365,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         for range in to_mark {
             host.mark_absent(range, vma);
         }
-        if no_memory {
-            progress.ended = Some(Err(vma::Error::OutOfMemory.into()));
+        if no_memory && progress.ended.is_none() {
+            progress.end(part.end);
+            progress.fail(vma::Error::OutOfMemory.into());
         }
     }
 }

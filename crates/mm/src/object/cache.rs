@@ -129,6 +129,12 @@ impl<M: Machine> PageCache<M> {
         self.size.load(Ordering::Acquire)
     }
 
+    /// How often pages were taken away that may be read again.
+    pub(super) fn losses(&self) -> u64 {
+        // Relaxed: callers have the lock, or a size that was stored after the loss.
+        self.losses.load(Ordering::Relaxed)
+    }
+
     /// Stores the size. Called with the lock held.
     pub(super) fn store_size(&self, bytes: u64) {
         // Release: pairs with `size`.

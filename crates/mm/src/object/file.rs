@@ -168,7 +168,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// As [`Object::bring_in`].
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, ObjectError> {
         loop {
-            let size = self.size();
+            let (losses, size) = (self.pages.losses(), self.size());
             let len = size.saturating_sub(at).min(into.len() as u64);
             let read = self.each_part(at..at + len, |part, place, _| {
                 for (byte, into) in part.iter().zip(&mut into[place..]) {
@@ -177,8 +177,10 @@ impl<M: Machine, S: PageSource> File<M, S> {
                 }
             });
             match read {
-                // It has become shorter meanwhile.
-                Err(ObjectError::BeyondEnd) if self.size() != size => {}
+                // It has become shorter meanwhile, and maybe longer again: then the loss is seen,
+                // because it was counted before the size that is read here was stored.
+                Err(ObjectError::BeyondEnd)
+                    if self.size() != size || self.pages.losses() != losses => {}
                 read => return read.map(|()| self.pages.left_of(at, len as usize)),
             }
         }

@@ -65,11 +65,14 @@ impl<M: Machine> PageCache<M> {
         let len = self.size().saturating_sub(at).min(into.len() as u64);
         let into = &mut into[..len as usize];
         let mut done = 0;
-        self.each_part(at..at + len, |part, place| {
+        // A page that is going has its contents until it is gone: a map may show them as long.
+        let hold = |index| Ok(self.index.hold_going(index).ok());
+        let held = self.each_held(at..at + len, hold, |part, place, _| {
             into[done..place].fill(0);
             done = place + part.len();
             load(part, &mut into[place..done]);
         });
+        debug_assert!(held.is_ok(), "nothing fails");
         into[done..].fill(0);
         self.left_of(at, len as usize)
     }

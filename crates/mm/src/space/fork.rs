@@ -125,12 +125,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.inherit_events(&core.has_events);
             promise.keep();
             let child = AddressSpace::from_core(room.put(core), family, self.stack_limit)?;
+            // Objects find the child from here on: none takes pages back while some are removed.
+            let mut lock = None;
             calls.not_inherited().try_for_each(|range| {
+                lock.get_or_insert_with(|| child.core.lock());
                 let mut pages = PageHost::new(&child.core, None);
                 pages.prepare(range.clone(), TableWork::Empty)?;
                 pages.remove(range);
                 pages.noted().map_err(Error::Tables)
             })?;
+            drop(lock);
             self.begin_changes(children.events());
             Ok::<_, Error>(child)
         })?;

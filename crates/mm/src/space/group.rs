@@ -11,13 +11,17 @@
 //! hold, in use or in stock, never exceed the limit; near the limit the stocks of all CPUs are
 //! collected first.
 //!
-//! Cost of a charge: one locked instruction on a line of this CPU; for each batch one on the
+//! A CPU that moves frames between the limit, its stock and those that it has freed counts the
+//! beginning and the end of the move: meanwhile they are nowhere. A charge fails only if no move
+//! was under way since it began to collect.
+//!
+//! Cost of a charge: one locked instruction on a line of this CPU; for each batch three on the
 //! group's.
 
 use alloc::{boxed::Box, collections::TryReserveError};
 use core::{
     fmt,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering, fence},
 };
 
 use machine::{Account, CpuId, Frame, Machine, PerCpu, SharedAccess, lock};
@@ -116,6 +120,8 @@ pub struct FrameGroup<M: Machine> {
     /// Frames in use or in stock.
     taken: AtomicUsize,
     stocks: PerCpu<AtomicUsize>,
+    /// The moves of frames that have begun, and those that have ended.
+    moves: [AtomicUsize; 2],
     /// Held by a charge near the limit that collects the stocks.
     collecting: SpinMutex<()>,
     host: Box<dyn OnLimit>,
@@ -136,7 +142,8 @@ impl<M: Machine> FrameGroup<M> {
         let account = accounts.open().ok_or(GroupError::TooMany)?;
         let (limit, taken) = (AtomicUsize::new(limit), AtomicUsize::new(0));
         let (machine, collecting) = (machine.clone(), SpinMutex::new(()));
-        let group = FrameGroup { machine, account, limit, taken, stocks, collecting, host };
+        let moves = [const { AtomicUsize::new(0) }; 2];
+        let group = FrameGroup { machine, account, limit, taken, stocks, moves, collecting, host };
         Shared::try_new(group).map_err(|_| GroupError::OutOfMemory)
     }
 
@@ -207,28 +214,72 @@ impl<M: Machine> FrameGroup<M> {
     pub(crate) fn charge(&self, frames: usize) -> bool {
         let cpu = self.machine.current();
         let Some(stock) = self.stock(cpu) else { return false };
-        let freed = self.take_freed(cpu);
-        if freed != 0 {
-            self.put(stock, freed);
-        }
         self.machine.step(SharedAccess::Other);
-        let own =
-            stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |has| has.checked_sub(frames));
-        if own.is_ok() {
-            return true;
-        }
-        if self.take(frames + GROUP_FRAMES) {
-            stock.fetch_add(GROUP_FRAMES, Ordering::Relaxed);
-            return true;
-        }
-        if self.take(frames) {
+        let own = || {
+            let less = |has: usize| has.checked_sub(frames);
+            stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        };
+        if own() || self.charge_batch(cpu, stock, frames) {
             return true;
         }
         self.machine.step(SharedAccess::Other);
         // One at a time: frames that another CPU is collecting at this moment are in no stock.
         let _collecting = lock(&self.machine, &self.collecting);
-        self.collect();
-        self.take(frames)
+        loop {
+            let [begun, ended] = &self.moves;
+            // Acquire: pairs with the Release of `moving`: what has ended is seen. Read before the
+            // beginnings, so if both are equal no move is under way.
+            let before = ended.load(Ordering::Acquire);
+            // Relaxed, here and below: the fences order it.
+            let none_under_way = begun.load(Ordering::Relaxed) == before;
+            self.collect();
+            if self.take(frames) {
+                return true;
+            }
+            // Acquire: pairs with the Release of `moving`. A move that has hidden frames from this
+            // look has begun, and that is seen.
+            fence(Ordering::Acquire);
+            if none_under_way && begun.load(Ordering::Relaxed) == before {
+                return false;
+            }
+            self.machine.relax();
+        }
+    }
+
+    /// Charges from what this CPU has freed, or from the limit, and fills the stock.
+    fn charge_batch(&self, cpu: CpuId, stock: &AtomicUsize, frames: usize) -> bool {
+        self.moving(|| {
+            let freed = self.take_freed(cpu);
+            if let Some(more) = freed.checked_sub(frames) {
+                if more != 0 {
+                    self.put(stock, more);
+                }
+                return true;
+            }
+            let lacks = frames - freed;
+            if self.take(lacks + GROUP_FRAMES) {
+                stock.fetch_add(GROUP_FRAMES, Ordering::Relaxed);
+                return true;
+            }
+            let taken = self.take(lacks);
+            if !taken {
+                self.put(stock, freed);
+            }
+            taken
+        })
+    }
+
+    /// Moves frames from one place to another.
+    fn moving<T>(&self, moves: impl FnOnce() -> T) -> T {
+        let [begun, ended] = &self.moves;
+        // Relaxed: the fence orders it.
+        begun.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the fence of `charge`. Who misses the frames sees the beginning.
+        fence(Ordering::Release);
+        let done = moves();
+        // Release: pairs with `charge`: the frames are at their new place.
+        ended.fetch_add(1, Ordering::Release);
+        done
     }
 
     /// Undoes [`charge`](Self::charge) for frames that were not allocated.
@@ -246,8 +297,11 @@ impl<M: Machine> FrameGroup<M> {
         self.machine.step(SharedAccess::Other);
         let has = stock.fetch_add(frames, Ordering::Relaxed) + frames;
         if has > 2 * GROUP_FRAMES {
-            let excess = stock.swap(0, Ordering::Relaxed);
-            self.taken.fetch_sub(excess, Ordering::Relaxed);
+            self.moving(|| {
+                let excess = stock.swap(0, Ordering::Relaxed);
+                self.machine.step(SharedAccess::Other);
+                self.taken.fetch_sub(excess, Ordering::Relaxed);
+            });
         }
     }
 

@@ -4,6 +4,7 @@
 mod common;
 
 mod copy_races;
+mod decisions;
 mod fork_races;
 mod frees;
 mod half_way;

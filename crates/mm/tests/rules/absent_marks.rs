@@ -204,3 +204,27 @@ fn marks_without_memory_are_an_error() {
         space.write(at, &[1]).unwrap();
     });
 }
+
+/// The pages that a scan has protected are told of, also if there is no memory for the marks of the
+/// absent pages behind them: the next scan would not tell of them.
+#[test]
+fn a_scan_without_memory_tells_of_the_pages_that_it_has_protected() {
+    with_space(64, |_, shared, _| {
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_userfault_handler(Arc::new(Never {
+            asynchronous: true,
+            marks_absent: true,
+            ..Never::default()
+        }));
+        let len = 64 * HUGE;
+        space.mmap(AT, len, 3, FIXED).unwrap();
+        space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+        space.write(AT, &[1]).unwrap();
+        let (category_mask, return_mask) = (PageCategories::WRITTEN, PageCategories::PRESENT);
+        let what = Scan { category_mask, return_mask, wp_matching: true, ..Scan::default() };
+        let found = space.scan(AT..AT + len, &what).unwrap();
+        let first = PageRegion { start: AT, end: AT + PAGE, categories: PageCategories::PRESENT };
+        assert_eq!(found.regions[0], first);
+        assert_ne!(pagemap_entry(&space, AT) & pagemap::WRITE_PROTECTED, 0);
+    });
+}
