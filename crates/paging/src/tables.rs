@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::format::{Format, entry};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::shared::{Paging, upper_half};
-use crate::sync::AtomicBool;
+use crate::sync::{AtomicBool, AtomicU64};
 use crate::tags::{Tag, Tagged, Whose};
 use crate::walk::Walk;
 use alloc::sync::Arc;
@@ -71,10 +71,9 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     /// In the kernel's tables: set before the first user space makes its final copy of the
     /// top-level entries.
     fixed: AtomicBool,
-    /// Set when the tables are first shared with another space.
-    pub(crate) forks: AtomicBool,
-    /// Set while a fork of these tables is under way.
-    pub(crate) forking: AtomicBool,
+    /// Counts the begins and the ends of forks, from which these tables came or which shared them:
+    /// 0 if there was none, and odd while one is under way.
+    pub(crate) forks: AtomicU64,
     /// Set before the first page for the kernel alone is mapped in the lower half of a user space.
     pub(crate) supervisor: AtomicBool,
     engine: PhantomData<fn() -> G>,
@@ -217,8 +216,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             has_entered: AtomicBool::new(false),
             kernel,
             fixed: AtomicBool::new(false),
-            forks: AtomicBool::new(false),
-            forking: AtomicBool::new(false),
+            forks: AtomicU64::new(0),
             supervisor: AtomicBool::new(false),
             engine: PhantomData,
         }

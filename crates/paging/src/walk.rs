@@ -15,14 +15,16 @@
 //! - A table that a fork shared may go to the other space while a walk is in it, which may then
 //!   change it (`cursor::share`). A space that has left a table never comes back to it. So a walk
 //!   that has read an entry reads the way again: if it still leads there, the entry was this
-//!   space's when it was read. Otherwise the walk begins anew ([`Walk::is_still`]).
+//!   space's when it was read. Otherwise the walk begins anew. The second look is not needed if all
+//!   tables on the way were this space's own, and no fork has begun since before the first load:
+//!   only a fork of this space shares them ([`Walk::is_still`]).
 //! - A walk writes nothing, waits for nothing, and may run in an interrupt (I2).
 //!
-//! Cost: one load per level, and one for the flag that says whether the tables have forked. If they
-//! have, the loads of a second walk.
+//! Cost: one load per level, and two of the count of forks. In tables that are shared, or during a
+//! fork, the loads of a second walk.
 
 use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, is_grouped, load, start_at};
-use crate::sync::AtomicBool;
+use crate::sync::AtomicU64;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -69,6 +71,8 @@ pub(crate) struct WalkEnd<'m, M> {
     pub(crate) found: Decoded,
     /// Whether all tables on the way, this one included, belong to this space alone.
     pub(crate) own: bool,
+    /// The count of forks before the way was read.
+    forks: u64,
 }
 
 /// An entry on the way to an address that leads to a shared table.
@@ -79,13 +83,23 @@ pub(crate) struct SharedLink<'m, M> {
     pub(crate) table: Frame,
 }
 
+/// A table that a walk was led to.
+#[derive(Clone, Copy)]
+pub(crate) struct FoundTable {
+    pub(crate) table: Frame,
+    /// Whether all tables on the way, this one included, belonged to this space alone.
+    pub(crate) own: bool,
+    /// The count of forks before the way was read.
+    pub(crate) forks: u64,
+}
+
 /// The result of a walk to an address without a lock. The lowest table stays a table while the
 /// guard is held, so [`PageTables::with_found`](crate::PageTables::with_found) need not walk again.
 pub struct Found<'g> {
     pub(crate) page: VirtAddr,
     pub(crate) root: Frame,
     /// The lowest table, if there is one.
-    pub(crate) table: Option<Frame>,
+    pub(crate) table: Option<FoundTable>,
     mapping: Option<Mapping>,
     guard: PhantomData<&'g ()>,
 }
@@ -106,8 +120,8 @@ impl Found<'_> {
 pub struct Walk<'g, M, F> {
     machine: &'g M,
     root: Frame,
-    /// Whether the tables have ever been shared with another space. `None`: the looks are hints.
-    forks: Option<&'g AtomicBool>,
+    /// The count of forks. `None`: the looks are hints.
+    forks: Option<&'g AtomicU64>,
     format: PhantomData<F>,
 }
 
@@ -128,9 +142,9 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// From now on, what the walk tells was so at some moment, also if the tables fork: `forks`
-    /// says whether they ever have.
+    /// counts the forks.
     #[inline]
-    pub(crate) fn with_forks(self, forks: &'g AtomicBool) -> Self {
+    pub(crate) fn with_forks(self, forks: &'g AtomicU64) -> Self {
         Walk { forks: Some(forks), ..self }
     }
 
@@ -143,14 +157,24 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// Whether the way to `at` still leads to the entry that was found there and has been read. A
-    /// load if the tables have never forked.
+    /// load if the tables on the way are this space's own.
     #[inline]
     pub(crate) fn is_still(&self, at: VirtAddr, spot: &WalkEnd<'g, M>) -> bool {
+        let Some(forks) = self.forks else { return true };
         // Acquire: pairs with the Release of `fork`. The entry was loaded with Acquire: a walk that
-        // has read what another space stored there sees the flag. No step of the machine before it:
-        // tables that never fork have no second look.
-        self.forks.is_none_or(|forks| !forks.load(Ordering::Acquire))
+        // has read what another space stored there sees that a fork has begun. No step of the
+        // machine before it: tables that never fork have no second look.
+        let now = forks.load(Ordering::Acquire);
+        is_own_since(spot.own, spot.forks, now)
             || self.leads_to(at, spot.level, spot.entry.table(), spot.own)
+    }
+
+    /// The count of forks, before a way is read. A hint needs none.
+    #[inline]
+    fn forks(&self) -> u64 {
+        // Acquire: pairs with the Release of a fork's end. Where the count is even, the walk reads
+        // the marks of all forks that it counts.
+        self.forks.map_or(0, |forks| forks.load(Ordering::Acquire))
     }
 
     /// Takes values, so that a caller that does not come here keeps them in registers.
@@ -248,10 +272,11 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// As [`descend`](Self::descend), with the value decoded.
-    #[inline]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<WalkEnd<'g, M>> {
+        let forks = self.forks();
         let (entry, level, value, own) = self.descend(at, stop)?;
-        Some(WalkEnd { entry, level, found: F::decode(value, level), own })
+        Some(WalkEnd { entry, level, found: F::decode(value, level), own, forks })
     }
 
     /// The page that contains `at`, if one is mapped, with the rights that all levels allow. It was
@@ -291,7 +316,11 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let (page, root) = (at.align_down(F::PAGE), self.root);
         self.settled(at, |spot| {
             let mapping = spot.and_then(|spot| mapping::<M, F>(at, spot));
-            let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
+            let table = spot.filter(|spot| spot.level == 0).map(|spot| FoundTable {
+                table: spot.entry.table(),
+                own: spot.own,
+                forks: spot.forks,
+            });
             Found { page, root, table, mapping, guard: PhantomData }
         })
     }
@@ -307,8 +336,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let start = range.start();
         let way = if F::is_canonical(start) { self.find(start, 0) } else { None };
         let pages = (range.len() >> F::PAGE.shift()).min(u64::BITS.into());
-        let (first, own) = match way {
-            Some(WalkEnd { entry, level: 0, own, .. }) => (entry, own),
+        let (first, own, forks) = match way {
+            Some(WalkEnd { entry, level: 0, own, forks, .. }) => (entry, own, forks),
             // Without a table, all are.
             Some(WalkEnd { found: Decoded::Absent, .. }) => {
                 return !u64::MAX.checked_shl(pages as u32).unwrap_or(0);
@@ -321,7 +350,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
             (_, None) => false,
             (value, Some(counts)) => {
                 let at = VirtAddr::new(start.get() + (at << F::PAGE.shift()));
-                let spot = WalkEnd { entry, level: 0, found: F::decode(value, 0), own };
+                let spot = WalkEnd { entry, level: 0, found: F::decode(value, 0), own, forks };
                 mapping::<M, F>(at, &spot).is_some_and(|page| counts(&page))
             }
         };
@@ -383,6 +412,13 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 }
 
+/// Whether tables that were this space's own still are: no fork was under way at `before`, and none
+/// has begun since. Tables that have never forked have no other space.
+#[inline]
+pub(crate) fn is_own_since(own: bool, before: u64, now: u64) -> bool {
+    now == 0 || own && before == now && now.is_multiple_of(2)
+}
+
 pub(crate) fn mapping<M, F: Format>(at: VirtAddr, spot: &WalkEnd<'_, M>) -> Option<Mapping> {
     let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, F::size_at(spot.level)) else {
         return None;
@@ -404,9 +440,9 @@ pub struct Pages<'g, M, F> {
     walk: Walk<'g, M, F>,
     range: VirtRange,
     next: Option<VirtAddr>,
-    /// The table of the last entry, its level, and whether the way to it is of this space alone; if
-    /// the next address lies in the same table.
-    table: Option<(Frame, u8, bool)>,
+    /// The table of the last entry, its level, whether the way to it is of this space alone, and
+    /// the count of forks before it was read; if the next address lies in the same table.
+    table: Option<(Frame, u8, bool, u64)>,
     /// The first of the absent entries of this table after which the way was not read again.
     unsure: Option<VirtAddr>,
 }
@@ -421,10 +457,10 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
             self.next = Some(F::upper_half()).filter(|upper| *upper > at);
             return self.step();
         }
-        let again = self.table.take().and_then(|(table, level, own)| {
+        let again = self.table.take().and_then(|(table, level, own, forks)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
             let value = load::<M, F>(&entry, level);
-            Some(WalkEnd { entry, level, found: F::decode(value, level), own })
+            Some(WalkEnd { entry, level, found: F::decode(value, level), own, forks })
         });
         // A table has replaced a page: walk again from the top.
         let again =
@@ -435,7 +471,8 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         };
         self.next = beyond::<F>(at, spot.level);
         let last = F::index(at, spot.level) == F::ENTRIES - 1;
-        self.table = (!last).then_some((spot.entry.table(), spot.level, spot.own));
+        let table = (spot.entry.table(), spot.level, spot.own, spot.forks);
+        self.table = (!last).then_some(table);
         Some((at, spot))
     }
 }

@@ -74,20 +74,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 is_in = same;
                 (EntryChange::Keep, same && put())
             };
-            let has_table = self.core.tables.walk(&guard).look(at).has_table();
-            // SAFETY: the entry stays as it is. Where there is no lowest table, none is made.
-            let mut looked = unsafe {
-                match has_table {
-                    true => self.core.tables.with_entry(&guard, at, &mut put_if_same),
-                    false => self.core.tables.with_large(&guard, at, &mut put_if_same),
+            let found = self.core.tables.walk(&guard).look(at);
+            let mut has_table = found.has_table();
+            let looked = loop {
+                // SAFETY: the entry stays as it is. Where there is no lowest table, none is made.
+                let looked = unsafe {
+                    match has_table {
+                        true => self.core.tables.with_found(&guard, &found, &mut put_if_same),
+                        false => self.core.tables.with_large(&guard, at, &mut put_if_same),
+                    }
+                };
+                match looked {
+                    // The table has come meanwhile.
+                    Err(failed)
+                        if !has_table && matches!(failed.error, paging::Error::Occupied(_)) =>
+                    {
+                        has_table = true;
+                    }
+                    looked => break looked,
                 }
             };
-            if let Err(error) = &looked
-                && matches!(error.error, paging::Error::Occupied(_))
-            {
-                // SAFETY: as above. The table has come meanwhile.
-                looked = unsafe { self.core.tables.with_entry(&guard, at, &mut put_if_same) };
-            }
             if let Err(error) = looked {
                 (is_in, failed) = (false, Some(error.error));
             }

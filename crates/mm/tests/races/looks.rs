@@ -1,11 +1,12 @@
 //! Looks that take no lock: they tell of some moment during the look, and never of half a call.
 
-use std::mem::ManuallyDrop;
+use std::{mem::ManuallyDrop, sync::OnceLock};
 
 use crate::common::*;
 use crate::half_way::{AT, Call, SEEDS, meet};
 use machine::{Asid, VirtAddr};
 use mm::*;
+use sim::Program;
 
 /// Where a page of another map lies, in another table.
 const FAR: usize = 0x55_0000_0000;
@@ -29,28 +30,58 @@ fn meet_forked(calls: [OfBoth<'_>; 2]) {
     });
 }
 
-/// The child leaves the table, which becomes the parent's.
-fn leave_table(child: &Space) {
-    child.write(AT, &[2]).unwrap();
+/// The space leaves the table, which becomes the other one's.
+fn leave_table(space: &Space) {
+    space.write(AT, &[2]).unwrap();
 }
+
+/// Looks at a space whose first page is present, and whose second one is absent.
+const LOOKS: [fn(&Space); 3] = [
+    |space| {
+        let mut pages = [9];
+        space.mincore(AT + PAGE, &mut pages).unwrap();
+        assert_eq!(pages, [0], "mincore");
+    },
+    |space| assert_eq!(space.resident(AT..AT + 2 * PAGE), 1, "the pages of a range"),
+    |space| assert_eq!(space.totals().resident, PAGE, "the totals"),
+];
 
 /// A page that the parent gets after the child has left the table is not the child's.
 #[test]
 fn no_look_shows_a_page_of_another_space() {
-    let looks: [fn(&Space); 3] = [
-        |child| {
-            let mut pages = [9];
-            child.mincore(AT + PAGE, &mut pages).unwrap();
-            assert_eq!(pages, [0], "mincore");
-        },
-        |child| assert_eq!(child.resident(AT..AT + 2 * PAGE), 1, "the pages of a range"),
-        |child| assert_eq!(child.totals().resident, PAGE, "the totals"),
-    ];
-    for look in looks {
+    for look in LOOKS {
         meet_forked([&|_, child| (0..8).for_each(|_| look(child)), &|parent, child| {
             leave_table(child);
             parent.write(AT + PAGE, &[3]).unwrap();
         }]);
+    }
+}
+
+/// A page that a child gets is not the parent's, whose table the child has got by a fork during the
+/// look.
+#[test]
+fn no_look_shows_a_page_of_a_space_that_is_forked_meanwhile() {
+    for look in LOOKS {
+        each_meeting(SEEDS, |meeting| {
+            let (race, ()) = Race::with(racing(2, 128), None, |_, space| {
+                space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+                space.write(AT, &[1]).unwrap();
+            });
+            // A failure leaks the child: there is no CPU on which it could be dropped.
+            let (parent, made) = (&*race.space, OnceLock::new());
+            let programs: [Program<'_>; 2] = [
+                Box::new(|| (0..3).for_each(|_| look(parent))),
+                Box::new(|| {
+                    let child = ManuallyDrop::new(parent.fork(Asid(2)).unwrap());
+                    leave_table(parent);
+                    child.write(AT + PAGE, &[3]).unwrap();
+                    assert!(made.set(child).is_ok());
+                }),
+            ];
+            meeting.run(&race.sim, programs)?;
+            let child = made.into_inner().expect("the fork has ended");
+            race.end(ManuallyDrop::into_inner(child))
+        });
     }
 }
 

@@ -20,7 +20,7 @@ use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::sync::fence;
 use crate::tables::PageTables;
-use crate::walk::{Found, Mapping, Walk};
+use crate::walk::{Found, FoundTable, Mapping, Walk};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, VirtAddr, VirtRange};
@@ -196,7 +196,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         guard: &G::Guard,
         at: VirtAddr,
-        seen: Option<Frame>,
+        seen: Option<FoundTable>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
@@ -214,16 +214,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         guard: &G::Guard,
         at: VirtAddr,
-        seen: Option<Frame>,
+        seen: Option<FoundTable>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
         let walk = self.walk(guard);
         // Not the kernel's tables, which all spaces lead to.
         let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
-        let locked = if let Some(table) = seen
-            && let Some(locked) = lock::<M, F>(self.machine(), table, at)?
-            && self.may_change(&walk, at, 0, &locked)
+        let locked = if let Some(seen) = seen
+            && let Some(locked) = lock::<M, F>(self.machine(), seen.table, at)?
+            && self.may_still_change(&walk, at, seen, &locked)
         {
             locked
         } else {

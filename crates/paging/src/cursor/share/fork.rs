@@ -6,7 +6,7 @@ use crate::cursor::{Changed, Error, Result as Outcome, SweepChange, rest};
 use crate::format::{Decoded, Format, Geometry, Share, entry, lower_entries, start_at};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
-use crate::sync::{AtomicBool, fence};
+use crate::sync::{AtomicU64, fence};
 use crate::tables::PageTables;
 use crate::tags::Tag;
 use crate::walk::{Mapping, beyond};
@@ -15,12 +15,13 @@ use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, NodePolicy, SharedAccess, VirtAddr, VirtRange};
 
 /// Says that a fork is under way, while it exists.
-struct UnderWay<'p>(&'p AtomicBool);
+struct UnderWay<'p>(&'p AtomicU64);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        // Release: a CPU that sees it sees the fork's changes.
-        self.0.store(false, Ordering::Release);
+        // Release: pairs with the Acquire of a walk's first look at the count. A CPU that sees the
+        // end sees the fork's changes.
+        self.0.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -100,17 +101,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::SupervisorFork);
         }
         let child = Self::user(self.paging(), tag, self.kernel.clone())?;
-        self.machine().step(SharedAccess::Other);
-        // Release: pairs with the Acquire of `forks`.
-        self.forks.store(true, Ordering::Release);
-        child.forks.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in `prune_during_fork`.
-        fence(Ordering::SeqCst);
+        // Relaxed: no other CPU has the child.
+        child.forks.store(2, Ordering::Relaxed);
         self.machine().step(SharedAccess::Other);
         // Release: the lock of the top-level table, under which the marks are stored, orders it for
         // the CPUs that find one.
-        self.forking.store(true, Ordering::Release);
-        let _under_way = UnderWay(&self.forking);
+        self.forks.fetch_add(1, Ordering::Release);
+        let _under_way = UnderWay(&self.forks);
+        // SeqCst: pairs with the fence in `prune_during_fork`.
+        fence(Ordering::SeqCst);
+        self.machine().step(SharedAccess::Other);
         let bytes = 1u64 << F::LOWER_BITS;
         let lower = VirtRange::new(VirtAddr::new(0), bytes).ok_or(Error::Empty)?;
         // Everything may have been written by a cached right, and by a cached upper entry.

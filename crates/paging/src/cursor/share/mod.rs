@@ -53,7 +53,7 @@ use crate::format::{Format, Geometry, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{SharedLink, Walk, beyond};
+use crate::walk::{FoundTable, SharedLink, Walk, beyond, is_own_since};
 use copy::Pinned;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
@@ -65,9 +65,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Whether the tables have ever been shared with another space, by a fork. A load.
     #[inline]
     pub fn forks(&self) -> bool {
+        self.fork_count() != 0
+    }
+
+    #[inline]
+    fn fork_count(&self) -> u64 {
         self.machine().step(SharedAccess::Other);
         // Acquire: pairs with the Release of `fork`. A CPU that has seen anything that another
-        // space did after it left, or took over, a table that these tables led to, sees the flag.
+        // space did after it left, or took over, a table that these tables led to, sees the fork.
         self.forks.load(Ordering::Acquire)
     }
 
@@ -163,7 +168,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         machine.step(SharedAccess::Other);
         // Acquire: the fork set it before it stored the shared entry, with this lock held.
-        if self.forking.load(Ordering::Acquire) {
+        if !self.forks.load(Ordering::Acquire).is_multiple_of(2) {
             return Err(Error::Fork);
         }
         let lower = lock::<M, F>(machine, link.table, at)?.ok_or(Error::Malformed(at))?;
@@ -283,5 +288,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         locked: &Locked<'_, F>,
     ) -> bool {
         locked.shares == 0 && self.leads_to(walk, at, level, locked.table)
+    }
+
+    /// As [`may_change`](Self::may_change), for a table of the lowest level that an earlier look has
+    /// found. If it was this space's own then, and no fork has begun since, a load.
+    #[inline]
+    pub(super) fn may_still_change(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        seen: FoundTable,
+        locked: &Locked<'_, F>,
+    ) -> bool {
+        locked.shares == 0
+            && (is_own_since(seen.own, seen.forks, self.fork_count())
+                || self.is_way(walk, at, 0, locked.table, true))
     }
 }
