@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::tables::PageTables;
 use alloc::sync::Arc;
 use grace::Reclaim;
-use machine::{Asid, VirtAddr};
+use machine::VirtAddr;
 use sim::{Model, ModelGrace, model};
 
 type Tables = PageTables<Model, X86, ModelGrace>;
