@@ -358,14 +358,18 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         pages.filter(|&(at, entry)| is_absent(at, entry)).fold(0, |all, (at, _)| all | 1 << at)
     }
 
-    /// The bytes of `range`, which has canonical addresses, in pages whose first frames `counts`
-    /// accepts. Out of date when it returns, as [`get`](Self::get).
+    /// The bytes of `range` in pages whose first frames `counts` accepts. Out of date when it
+    /// returns, as [`get`](Self::get).
     ///
     /// Cost: a walk for each table, and a load for each page. `counts` may be asked again about a
     /// table that the space has left meanwhile.
     pub fn bytes(&self, range: VirtRange, mut counts: impl FnMut(Frame) -> bool) -> u64 {
         let (mut bytes, mut next) = (0, Some(range.start()));
         while let Some(at) = next.filter(|at| range.contains(*at)) {
+            if !F::is_canonical(at) {
+                next = beyond_hole::<F>(at);
+                continue;
+            }
             let Some(spot) = self.find(at, 0) else { break };
             next = beyond::<F>(at, spot.level);
             let left = range.len() - (at.get() - range.start().get());
@@ -435,6 +439,12 @@ pub(crate) fn beyond<F: Format>(at: VirtAddr, level: u8) -> Option<VirtAddr> {
     start_at::<F>(at, level).checked_add(1 << F::shift(level))
 }
 
+/// The first canonical address after `at`, which lies in the hole in the middle: that of the upper
+/// half.
+fn beyond_hole<F: Format>(at: VirtAddr) -> Option<VirtAddr> {
+    Some(F::upper_half()).filter(|upper| *upper > at)
+}
+
 /// The pages of a range; see [`Walk::pages`].
 pub struct Pages<'g, M, F> {
     walk: Walk<'g, M, F>,
@@ -453,8 +463,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
     pub(crate) fn step(&mut self) -> Option<(VirtAddr, WalkEnd<'g, M>)> {
         let at = self.next.take().filter(|at| self.range.contains(*at))?;
         if !F::is_canonical(at) {
-            // The non-canonical hole in the middle: the upper half comes next.
-            self.next = Some(F::upper_half()).filter(|upper| *upper > at);
+            self.next = beyond_hole::<F>(at);
             return self.step();
         }
         let again = self.table.take().and_then(|(table, level, own, forks)| {

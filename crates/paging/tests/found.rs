@@ -141,6 +141,8 @@ fn a_look_at_another_address() {
         assert_eq!(bytes(pages(AT, 0x400), &|_| true), 3 * 0x1000);
         assert_eq!(bytes(pages(AT + 0x1000, 0x200), &|_| true), 0x1000);
         assert_eq!(bytes(pages(AT, 0x400), &|frame| frame != frames[1]), 2 * 0x1000);
+        let all = VirtRange::new(virt(0), u64::MAX).unwrap();
+        assert_eq!(bytes(all, &|_| true), 3 * 0x1000, "each page once");
         drop(guard);
         for at in [AT, near, far] {
             space.unmap_own(pages(at, 1), |_| ()).unwrap().flush();
