@@ -398,7 +398,7 @@ fn a_count_of_bytes_does_not_wrap() {
     let more = |frames, cpus, ranges| Frames::bytes(frames, cpus, ranges);
     assert_eq!(more(u64::MAX, 1, 1), more(Frame::LIMIT, 1, 1));
     assert!(more(Frame::LIMIT, 1, 1) > (Frame::LIMIT as usize) * size_of::<FrameInfo>());
-    let most = [more(1, usize::MAX, 1), more(1, 1, usize::MAX), more(1, usize::MAX / 64, 1)];
+    let most = [more(1, usize::MAX, 1), more(1, 1, usize::MAX), more(1, 1 << 60, 1)];
     assert_eq!(most, [usize::MAX; 3]);
 }
 

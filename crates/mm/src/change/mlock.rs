@@ -65,11 +65,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let outcome = self.change(|calls| calls.mlockall(what));
         let mut at = 0;
         while what.current
+            && outcome.is_ok()
             && let Some((range, flags)) = self.next_vma(at)
         {
             at = range.end;
-            if flags.contains(VmFlags::LOCKED) {
-                // As in Linux, a page that cannot be brought in is not the call's failure.
+            // As in Linux: also memory that another call has unlocked since, but not that of a
+            // device. A page that cannot be brought in is not the call's failure.
+            if !flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
                 let _later = self.bring_in(range);
             }
         }
