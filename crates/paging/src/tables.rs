@@ -71,8 +71,8 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     /// In the kernel's tables: set before the first user space makes its final copy of the
     /// top-level entries.
     fixed: AtomicBool,
-    /// Counts the begins and the ends of forks, from which these tables came or which shared them:
-    /// 0 if there was none, and odd while one is under way.
+    /// Counts the beginnings and the ends of the forks that made these tables or shared them: 0 if
+    /// there was none, and odd while one is under way.
     pub(crate) forks: AtomicU64,
     /// Set before the first page for the kernel alone is mapped in the lower half of a user space.
     pub(crate) supervisor: AtomicBool,

@@ -408,8 +408,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches
     /// it.
     ///
-    /// Cost: one load for each entry, and one walk from the top for each table; if the tables have
-    /// forked, one more for each table and each page.
+    /// Cost: one load for each entry, and one walk from the top for each table. In tables that are
+    /// shared, or during a fork, one more for each table and each page.
     pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
         let next = (!range.is_empty()).then_some(range.start());
         Pages { walk: self, next, range, table: None, unsure: None }

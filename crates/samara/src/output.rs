@@ -58,8 +58,11 @@ fn place_of(path: &Path) -> Option<PathBuf> {
     if path == Path::new("-") {
         return None;
     }
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return None;
+    }
     match fs::canonicalize(path) {
-        Ok(found) => found.is_file().then_some(found),
+        Ok(found) => Some(found),
         Err(_) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;

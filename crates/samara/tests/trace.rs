@@ -136,7 +136,12 @@ fn a_program_that_cannot_be_run_is_named() {
     let script = temporary("script-of-no-interpreter");
     fs::write(&script, "#!/nowhere/sh\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    told(script.to_str().unwrap(), 127, "it needs an interpreter that is not there");
+    let cause = "it needs an interpreter that is not there";
+    told(script.to_str().unwrap(), 127, cause);
+    let mut found = Command::new(env!("CARGO_BIN_EXE_samara"));
+    found.args(["trace", "script-of-no-interpreter"]).env("PATH", script.parent().unwrap());
+    let err = String::from_utf8(found.output().unwrap().stderr).unwrap();
+    assert!(err.contains(cause), "{err}");
     let out = samara(&["--json", "/nowhere/x.json", "--", "sh", "-c", "echo ran"]);
     assert_eq!((out.code, out.out.as_str()), (Some(125), ""), "the program must not run");
     assert!(out.err.contains("/nowhere/x.json"));
@@ -161,7 +166,10 @@ fn two_results_in_one_file_are_refused() {
     assert!(out.err.contains("would overwrite the recording"), "{}", out.err);
     assert_eq!(fs::read_to_string(file).unwrap(), "kept");
     assert!(fs::read_to_string(recording).unwrap().starts_with("# vmtrace"));
-    samara(&["-q", "--json", "/dev/null", "--json-lines", "/dev/null", "--", "true"]).with_code(0);
+    // Nothing is overwritten in a device, or in a pipe.
+    for file in ["/dev/null", "/dev/stdout"] {
+        samara(&["-q", "--json", file, "--json-lines", file, "--", "true"]).with_code(0);
+    }
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut at = range.start;
         while at < range.end
             && let Some((vma, flags)) = self.next_vma(at)
+            && vma.start < range.end
         {
             let end = vma.end.min(range.end);
             at = at.max(vma.start);

@@ -92,8 +92,8 @@ pub struct PageRegion {
 pub struct Scanned {
     /// The regions that match, in ascending order.
     pub regions: Vec<PageRegion>,
-    /// The address at which the scan has ended: the end of the range, or where `max_pages` were
-    /// found.
+    /// The address at which the scan has ended: the end of the range, where `max_pages` were found,
+    /// or where memory ran out.
     pub walk_end: usize,
 }
 
@@ -135,7 +135,7 @@ struct Progress<'a> {
     to_split: Option<usize>,
     /// The end of the part that was scanned last.
     passed: usize,
-    /// Whether a page was protected.
+    /// Whether a page was protected, or marked where it is absent.
     protected: bool,
 }
 
@@ -277,13 +277,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 self.scan_part(host, part, vma, &mut progress);
                 progress.passed = end;
             });
-            if let Err(error) = done {
-                // The scan may have ended before.
-                if progress.ended.is_none() {
-                    progress.found.walk_end = progress.passed;
-                    progress.fail(error);
-                }
-                break;
+            // The scan may have ended before the part that failed.
+            if let Err(error) = done
+                && progress.ended.is_none()
+            {
+                progress.found.walk_end = progress.passed;
+                progress.fail(error);
             }
             let Some(at) = progress.to_split.take() else { break };
             if let Err(error) = self.split_huge(VirtAddr::new(at as u64)) {
@@ -291,7 +290,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 break;
             }
             (progress.found.walk_end, progress.ended) = (rest.end, None);
-            rest.start = at;
+            (rest.start, progress.passed) = (at, at);
         }
         progress.ended.unwrap_or(Ok(())).map(|()| progress.found)
     }
@@ -363,7 +362,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         absent(progress, next, part.end);
         for range in to_mark {
-            host.mark_absent(range, vma);
+            progress.protected |= host.mark_absent(range, vma);
         }
         if no_memory && progress.ended.is_none() {
             progress.end(part.end);

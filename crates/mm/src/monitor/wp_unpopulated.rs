@@ -36,16 +36,16 @@ use crate::{
 
 impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     /// Marks the absent pages of a part of a VMA, whose tables are the space's own. Allocates
-    /// tables. If memory runs out, a part is marked. O(pages).
-    pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
+    /// tables. If memory runs out, a part is marked. Returns whether a page was marked. O(pages).
+    pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> bool {
         vma.mark_touched_for_call();
         if self.core.guard_frame.make().is_err() {
             let error = FrameError::OutOfFrames { order: 0 };
             self.note(Err(paging::Error::Frames(error)));
-            return;
+            return false;
         }
         let mut at = range.start;
-        let mut reclaimed = false;
+        let (mut any, mut reclaimed) = (false, false);
         while at < range.end {
             match self.mark_one(at) {
                 // It is a part of a huge page, which has its own mark.
@@ -56,27 +56,29 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
                 }
                 Err(error) => {
                     self.note(Err(error));
-                    return;
+                    break;
                 }
-                Ok(()) => at += PAGE_SIZE,
+                Ok(marked) => (any, at) = (any || marked, at + PAGE_SIZE),
             }
         }
+        any
     }
 
-    fn mark_one(&self, at: usize) -> Result<(), paging::Error> {
-        let Some(frame) = self.core.guard_frame.get() else { return Ok(()) };
+    /// Marks a page, if it is absent. Returns whether it was.
+    fn mark_one(&self, at: usize) -> Result<bool, paging::Error> {
+        let Some(frame) = self.core.guard_frame.get() else { return Ok(false) };
         // SAFETY: the space owns the page. The frame of guards outlives the tables, and has no
         // references.
         let done = unsafe {
             self.core.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
-                None => (EntryChange::Set(frame, absent_mark()), ()),
-                Some(_) => (EntryChange::Keep, ()),
+                None => (EntryChange::Set(frame, absent_mark()), true),
+                Some(_) => (EntryChange::Keep, false),
             })
         };
         match done {
-            Ok(((), pending)) => {
+            Ok((marked, pending)) => {
                 pending.flush();
-                Ok(())
+                Ok(marked)
             }
             Err(failed) => Err(failed.error),
         }

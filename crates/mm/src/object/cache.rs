@@ -131,8 +131,9 @@ impl<M: Machine> PageCache<M> {
 
     /// How often pages were taken away that may be read again.
     pub(super) fn losses(&self) -> u64 {
-        // Relaxed: callers have the lock, or a size that was stored after the loss.
-        self.losses.load(Ordering::Relaxed)
+        // Acquire: pairs with the fence in `set_size`. A size that is read afterwards is not older
+        // than the one with which the loss came.
+        self.losses.load(Ordering::Acquire)
     }
 
     /// Stores the size. Called with the lock held.

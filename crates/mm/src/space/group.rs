@@ -227,8 +227,8 @@ impl<M: Machine> FrameGroup<M> {
         let _collecting = lock(&self.machine, &self.collecting);
         loop {
             let [begun, ended] = &self.moves;
-            // Acquire: pairs with the Release of `moving`: what has ended is seen. Read before the
-            // beginnings, so if both are equal no move is under way.
+            // Acquire: pairs with the Release of `moving`, so this CPU sees the moves that have
+            // ended. Read before the beginnings: if both are equal, no move is under way.
             let before = ended.load(Ordering::Acquire);
             // Relaxed, here and below: the fences order it.
             let none_under_way = begun.load(Ordering::Relaxed) == before;
@@ -274,7 +274,8 @@ impl<M: Machine> FrameGroup<M> {
         let [begun, ended] = &self.moves;
         // Relaxed: the fence orders it.
         begun.fetch_add(1, Ordering::Relaxed);
-        // Release: pairs with the fence of `charge`. Who misses the frames sees the beginning.
+        // Release: pairs with the fence of `charge`. A CPU that misses the frames sees the
+        // beginning.
         fence(Ordering::Release);
         let done = moves();
         // Release: pairs with `charge`: the frames are at their new place.

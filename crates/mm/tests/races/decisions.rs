@@ -1,11 +1,13 @@
 //! Decisions that a call makes by a look, and that another call makes wrong before they are used.
 
-use std::sync::{Arc, Mutex};
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::common::*;
-use crate::half_way::{AT, Call, SHARED, meet};
+use crate::half_way::{AT, Call, SEEDS, SHARED, meet};
 use machine::Asid;
 use mm::*;
+use sim::Program;
 
 /// Shared memory of one page, mapped.
 fn mapped_memory(shared: &SharedPaging, space: &mut Space) -> Memfd {
@@ -304,6 +306,54 @@ fn a_move_of_a_monitor_and_a_fork_without_memory() {
         ],
         |_, (sim, _)| sim.fail_alloc(0, false),
     );
+}
+
+/// A scan tells of all pages before its end, also if a fork leaves no memory while it splits a huge
+/// page.
+#[test]
+fn a_scan_that_splits_a_page_and_a_fork_without_memory() {
+    const FAR: usize = 0x55_0000_0000;
+    each_meeting(SEEDS, |meeting| {
+        let (race, ()) = Race::with(racing(2, 1536), None, |shared, space| {
+            let asynchronous = true;
+            space.set_userfault_handler(Arc::new(Never { asynchronous, ..Never::default() }));
+            space.set_huge_pages(HugePages::Always).unwrap();
+            for (at, len) in [(AT - PAGE, PAGE + HUGE), (FAR, PAGE)] {
+                space.mmap(at, len, 3, FIXED).unwrap();
+                space.userfault_register(at, len, UserFaultModes::WP, Uffd::new(1)).unwrap();
+                space.write(at, &[1]).unwrap();
+            }
+            space.write(AT, &[1]).unwrap();
+            assert_eq!(space.usage(AT..AT + HUGE).huge, HUGE);
+            shared.quick().drain();
+        });
+        // A failure leaks the child: there is no CPU on which it could be dropped.
+        let (sim, space, made) = (&race.sim, &*race.space, OnceLock::new());
+        let programs: [Program<'_>; 2] = [
+            Box::new(|| {
+                let what = Scan {
+                    category_mask: PageCategories::WRITTEN | PageCategories::PRESENT,
+                    wp_matching: true,
+                    max_pages: 11,
+                    ..Scan::default()
+                };
+                if let Ok(found) = space.scan(AT - PAGE..FAR + PAGE, &what) {
+                    let told = |region: &PageRegion| (region.end - region.start) / PAGE;
+                    let told: usize = found.regions.iter().map(told).sum();
+                    assert!(told == 11 || told == 1 && found.walk_end == AT, "{found:x?}");
+                }
+            }),
+            Box::new(|| {
+                let child = ManuallyDrop::new(space.fork(Asid(2)).unwrap());
+                sim.fail_alloc(1, true);
+                assert!(made.set(child).is_ok());
+            }),
+        ];
+        meeting.run(sim, programs)?;
+        sim.fail_alloc(0, false);
+        let child = made.into_inner().expect("the fork has ended");
+        race.end(ManuallyDrop::into_inner(child))
+    });
 }
 
 /// A file of zeros.

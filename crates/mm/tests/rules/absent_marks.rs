@@ -228,3 +228,56 @@ fn a_scan_without_memory_tells_of_the_pages_that_it_has_protected() {
         assert_ne!(pagemap_entry(&space, AT) & pagemap::WRITE_PROTECTED, 0);
     });
 }
+
+/// The same for absent pages that a scan has marked.
+#[test]
+fn a_scan_without_memory_tells_of_the_absent_pages_that_it_has_marked() {
+    with_space(64, |_, shared, _| {
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_userfault_handler(Arc::new(Never {
+            asynchronous: true,
+            marks_absent: true,
+            ..Never::default()
+        }));
+        let len = 64 * HUGE;
+        space.mmap(AT, len, 3, FIXED).unwrap();
+        space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+        let category_mask = PageCategories::WRITTEN;
+        let what = Scan { category_mask, wp_matching: true, ..Scan::default() };
+        let found = space.scan(AT..AT + len, &what).unwrap();
+        assert_eq!(found.regions[0].start, AT);
+        assert_ne!(pagemap_entry(&space, AT) & pagemap::WRITE_PROTECTED, 0);
+        // Nothing is protected by the second scan, so it may fail.
+        assert_eq!(space.scan(AT..AT + len, &what).unwrap_err().errno(), 12);
+    });
+}
+
+/// A scan that finds nothing because it cannot split a huge page is an error, also if the memory
+/// was missing behind that page first.
+#[test]
+fn a_scan_that_has_no_memory_to_split_a_page_is_an_error() {
+    const FAR: usize = 0x55_0000_0000;
+    with_space(4096, |sim, shared, _| {
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_userfault_handler(Arc::new(Never { asynchronous: true, ..Never::default() }));
+        space.set_huge_pages(HugePages::Always).unwrap();
+        let touch = |at| {
+            space.mmap(at, HUGE, 3, FIXED).unwrap();
+            space.userfault_register(at, HUGE, UserFaultModes::WP, Uffd::new(8)).unwrap();
+            space.write(at, &[1]).unwrap();
+        };
+        // The child shares the tables of the far memory only.
+        touch(FAR);
+        let child = space.fork(Asid(3)).unwrap();
+        touch(AT);
+        assert_eq!(space.usage(AT..AT + HUGE).huge, HUGE);
+        shared.quick().drain();
+        sim.fail_alloc(1, true);
+        let category_mask = PageCategories::WRITTEN | PageCategories::PRESENT;
+        let what = Scan { category_mask, wp_matching: true, max_pages: 10, ..Scan::default() };
+        let found = space.scan(AT..FAR + HUGE, &what);
+        assert!(sim.alloc_failed());
+        assert_eq!(found.unwrap_err().errno(), 12);
+        drop(child);
+    });
+}

@@ -181,6 +181,20 @@ fn mlock_without_memory_says_try_again() {
     });
 }
 
+/// A hole at the end is no error, whatever is mapped behind it.
+#[test]
+fn memory_behind_a_range_to_populate_does_not_count() {
+    with_space(64, |_, _, space| {
+        let at = space.mmap(0, 3 * PAGE, 3, PRIVATE).unwrap();
+        space.munmap(at + PAGE, PAGE).unwrap();
+        for prot in [3, 0] {
+            space.mprotect(at + 2 * PAGE, PAGE, prot, None).unwrap();
+            assert_eq!(space.populate(at, 2 * PAGE), Ok(()));
+            assert_eq!(space.resident(at..at + 3 * PAGE), 1);
+        }
+    });
+}
+
 /// Each allocation of a fault fails, and all after it: the fault says so, and nothing has changed.
 /// One that fails alone is made again after a reclaim.
 #[test]

@@ -1,6 +1,6 @@
 //! The errors of following a program, each with its cure.
 
-use std::{fmt, io, path::Path};
+use std::{env, fmt, io, path::Path};
 
 /// The reason why the tracing ended. Each error names its cause and, if there is one, the cure.
 ///
@@ -47,6 +47,15 @@ pub enum Error {
     },
 }
 
+/// Whether a program has a file, which a name without a slash has in a folder of PATH.
+fn is_file(program: &str) -> bool {
+    let has = |folder: &Path| folder.join(program).is_file();
+    match program.contains('/') {
+        true => has(Path::new("")),
+        false => env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|at| has(&at))),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -85,11 +94,11 @@ impl fmt::Display for Error {
                 let name = if program.is_empty() { "''" } else { program };
                 write!(f, "cannot run {name}: {cause}")?;
                 match cause.raw_os_error() {
+                    Some(libc::ENOENT) if is_file(program) => {
+                        f.write_str("; it needs an interpreter that is not there")
+                    }
                     Some(libc::ENOENT) if !program.contains('/') => {
                         f.write_str("; no folder of PATH has it")
-                    }
-                    Some(libc::ENOENT) if Path::new(program).exists() => {
-                        f.write_str("; it needs an interpreter that is not there")
                     }
                     Some(libc::EACCES) => {
                         f.write_str("; it is a folder, or may not be executed: see chmod(1)")

@@ -29,9 +29,9 @@ impl Drop for UnderWay<'_> {
 pub(super) type Copies<'c> = dyn Fn(VirtAddr) -> Result<Option<Frame>, FrameError> + 'c;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Makes the tables of a forked child, with `tag` as in [`user`](Self::user): they map the same pages, and a
-    /// write of either space leaves the other as it is. Both share their lower tables until they
-    /// change something below.
+    /// Makes the tables of a forked child, with `tag` as in [`user`](Self::user): they map the same
+    /// pages, and a write of either space leaves the other as it is. Both share their lower tables
+    /// until they change something below.
     ///
     /// The flush that is returned takes the right to write from CPUs that use these tables. When it
     /// is done, the child is what these tables are at that moment.
@@ -104,8 +104,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // Relaxed: no other CPU has the child.
         child.forks.store(2, Ordering::Relaxed);
         self.machine().step(SharedAccess::Other);
-        // Release: the lock of the top-level table, under which the marks are stored, orders it for
-        // the CPUs that find one.
+        // Release: pairs with the Acquire of `fork_count`. The lock under which a mark is stored
+        // orders it for the CPUs that find the mark.
         self.forks.fetch_add(1, Ordering::Release);
         let _under_way = UnderWay(&self.forks);
         // SeqCst: pairs with the fence in `prune_during_fork`.

@@ -290,8 +290,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         locked.shares == 0 && self.leads_to(walk, at, level, locked.table)
     }
 
-    /// As [`may_change`](Self::may_change), for a table of the lowest level that an earlier look has
-    /// found. If it was this space's own then, and no fork has begun since, a load.
+    /// As [`may_change`](Self::may_change), for a table of the lowest level that an earlier look
+    /// has found. If it was this space's own then, and no fork has begun since, a load.
     #[inline]
     pub(super) fn may_still_change(
         &self,
