@@ -69,7 +69,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let mut put_if_same = |_: Option<Mapping>| {
                 let now = self.core.vmas.lookup(&guard, at.get() as usize);
                 let same = now.is_some_and(|(_, vma)| {
-                    vma.file.as_ref() == Some(file) && !vma.flags.contains(VmFlags::UFFD_MISSING)
+                    vma.file.as_ref() == Some(file)
+                        && vma.offset_at(at.get() as usize) as u64 == index
+                        && !vma.flags.contains(VmFlags::UFFD_MISSING)
                 });
                 is_in = same;
                 (EntryChange::Keep, same && put())
@@ -77,7 +79,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let found = self.core.tables.walk(&guard).look(at);
             let mut has_table = found.has_table();
             let looked = loop {
-                // SAFETY: the entry stays as it is. Where there is no lowest table, none is made.
+                // SAFETY: the entry stays as it is. A lowest table that is made is pruned again.
                 let looked = unsafe {
                     match has_table {
                         true => self.core.tables.with_found(&guard, &found, &mut put_if_same),
@@ -100,8 +102,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         match (done, failed) {
             (Ok(()), Some(paging::Error::Frames(error))) => Err(ObjectError::OutOfMemory(error)),
-            // The fork has the mmap lock: it ends.
-            (Ok(()), None | Some(paging::Error::Fork)) => Ok(is_in),
+            // The fork has the mmap lock: it ends. A large page that has come is for the next
+            // attempt.
+            (Ok(()), None | Some(paging::Error::Fork | paging::Error::Occupied(_))) => Ok(is_in),
             // Corrupt tables are the next attempt's error.
             (Ok(()), Some(_)) => file.object().bring_in(index).map(|()| true),
             (Err(error), _) => Err(error),

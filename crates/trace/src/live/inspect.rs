@@ -23,7 +23,8 @@ use crate::{
 };
 
 /// Reads a whole listing. The kernel returns it page by page. Nothing changes in between, because
-/// no operation is in flight.
+/// no operation is in flight. But the memory may end, when the last thread is killed, and the
+/// listing with it: then the text is empty.
 pub(super) fn read_text(space: &Space) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(16 * 1024);
     loop {
@@ -31,7 +32,7 @@ pub(super) fn read_text(space: &Space) -> io::Result<String> {
         bytes.resize(had + 8 * 1024, 0);
         match space.maps.read_at(&mut bytes[had..], had as u64) {
             Ok(0) => {
-                bytes.truncate(had);
+                bytes.truncate(if has_ended(space)? { 0 } else { had });
                 return Ok(image::text(bytes));
             }
             Ok(got) => bytes.truncate(had + got),
@@ -39,6 +40,11 @@ pub(super) fn read_text(space: &Space) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether the memory has ended. If not, each listing that was read before is whole.
+fn has_ended(space: &Space) -> io::Result<bool> {
+    Ok(space.maps.read_at(&mut [0], 0)? == 0)
 }
 
 /// More VMAs than this are checked by one scan of the whole address space: that of a fork, which
@@ -251,6 +257,10 @@ impl Follower<'_> {
                 return None;
             }
         };
+        // The smaps of memory that has ended meanwhile lack VMAs.
+        if self.spaces.get(&mm).is_none_or(|space| has_ended(space).unwrap_or(true)) {
+            return None;
+        }
         let (areas, unknown) = image::parse(&smaps);
         self.strange_flags(unknown);
         let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
