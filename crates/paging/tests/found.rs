@@ -150,3 +150,15 @@ fn a_look_at_another_address() {
         frames.iter().for_each(|frame| release(sim, *frame));
     });
 }
+
+/// A page has frames for its own addresses alone.
+#[test]
+fn a_frame_of_another_page() {
+    let frame = |number| Frame::new(number).unwrap();
+    let (size, attrs) = (PageSize::Size2M, Attrs::USER_RW);
+    let page = Mapping { page: virt(AT), size, frame: frame(512), attrs };
+    assert_eq!(page.frame_of(virt(AT + 0x3fff)), Some(frame(515)));
+    for at in [AT - 1, AT + 0x20_0000] {
+        assert_eq!(page.frame_of(virt(at)), None);
+    }
+}
