@@ -23,9 +23,12 @@
 //! Cost: one load per level, and two of the count of forks. In tables that are shared, or during a
 //! fork, the loads of a second walk.
 
+mod pages;
+
+pub use pages::Pages;
+
 use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, is_grouped, load, start_at};
 use crate::sync::AtomicU64;
-use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -75,6 +78,14 @@ pub(crate) struct WalkEnd<'m, M> {
     forks: u64,
 }
 
+impl<M: Machine> WalkEnd<'_, M> {
+    /// The table of the entry.
+    #[inline]
+    fn table(&self) -> FoundTable {
+        FoundTable { table: self.entry.table(), own: self.own, forks: self.forks }
+    }
+}
+
 /// An entry on the way to an address that leads to a shared table.
 pub(crate) struct SharedLink<'m, M> {
     pub(crate) at: VirtAddr,
@@ -88,9 +99,18 @@ pub(crate) struct SharedLink<'m, M> {
 pub(crate) struct FoundTable {
     pub(crate) table: Frame,
     /// Whether all tables on the way, this one included, belonged to this space alone.
-    pub(crate) own: bool,
+    own: bool,
     /// The count of forks before the way was read.
-    pub(crate) forks: u64,
+    forks: u64,
+}
+
+impl FoundTable {
+    /// Whether the table is this space's own at the count `now`: no fork was under way when the way
+    /// was read, and none has begun since. Tables that have never forked have no other space.
+    #[inline]
+    pub(crate) fn is_own_at(self, now: u64) -> bool {
+        now == 0 || self.own && self.forks == now && now.is_multiple_of(2)
+    }
 }
 
 /// The result of a walk to an address without a lock. The lowest table stays a table while the
@@ -165,8 +185,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         // has read what another space stored there sees that a fork has begun. No step of the
         // machine before it: tables that never fork have no second look.
         let now = forks.load(Ordering::Acquire);
-        is_own_since(spot.own, spot.forks, now)
-            || self.leads_to(at, spot.level, spot.entry.table(), spot.own)
+        spot.table().is_own_at(now) || self.leads_to(at, spot.level, spot.entry.table(), spot.own)
     }
 
     /// The count of forks, before a way is read. A hint needs none.
@@ -316,11 +335,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let (page, root) = (at.align_down(F::PAGE), self.root);
         self.settled(at, |spot| {
             let mapping = spot.and_then(|spot| mapping::<M, F>(at, spot));
-            let table = spot.filter(|spot| spot.level == 0).map(|spot| FoundTable {
-                table: spot.entry.table(),
-                own: spot.own,
-                forks: spot.forks,
-            });
+            let table = spot.filter(|spot| spot.level == 0).map(WalkEnd::table);
             Found { page, root, table, mapping, guard: PhantomData }
         })
     }
@@ -411,16 +426,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// Cost: one load for each entry, and one walk from the top for each table. In tables that are
     /// shared, or during a fork, one more for each table and each page.
     pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
-        let next = (!range.is_empty()).then_some(range.start());
-        Pages { walk: self, next, range, table: None, unsure: None }
+        Pages::new(self, range)
     }
-}
-
-/// Whether tables that were this space's own still are: no fork was under way at `before`, and none
-/// has begun since. Tables that have never forked have no other space.
-#[inline]
-pub(crate) fn is_own_since(own: bool, before: u64, now: u64) -> bool {
-    now == 0 || own && before == now && now.is_multiple_of(2)
 }
 
 pub(crate) fn mapping<M, F: Format>(at: VirtAddr, spot: &WalkEnd<'_, M>) -> Option<Mapping> {
@@ -444,70 +451,3 @@ pub(crate) fn beyond<F: Format>(at: VirtAddr, level: u8) -> Option<VirtAddr> {
 fn beyond_hole<F: Format>(at: VirtAddr) -> Option<VirtAddr> {
     Some(F::upper_half()).filter(|upper| *upper > at)
 }
-
-/// The pages of a range; see [`Walk::pages`].
-pub struct Pages<'g, M, F> {
-    walk: Walk<'g, M, F>,
-    range: VirtRange,
-    next: Option<VirtAddr>,
-    /// The table of the last entry, its level, whether the way to it is of this space alone, and
-    /// the count of forks before it was read; if the next address lies in the same table.
-    table: Option<(Frame, u8, bool, u64)>,
-    /// The first of the absent entries of this table after which the way was not read again.
-    unsure: Option<VirtAddr>,
-}
-
-impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
-    /// Returns the entry that decides about the next address, and steps over it.
-    #[inline]
-    pub(crate) fn step(&mut self) -> Option<(VirtAddr, WalkEnd<'g, M>)> {
-        let at = self.next.take().filter(|at| self.range.contains(*at))?;
-        if !F::is_canonical(at) {
-            self.next = beyond_hole::<F>(at);
-            return self.step();
-        }
-        let again = self.table.take().and_then(|(table, level, own, forks)| {
-            let entry = self.walk.entry(table, F::index(at, level))?;
-            let value = load::<M, F>(&entry, level);
-            Some(WalkEnd { entry, level, found: F::decode(value, level), own, forks })
-        });
-        // A table has replaced a page: walk again from the top.
-        let again =
-            again.filter(|spot| spot.level == 0 || !matches!(spot.found, Decoded::Table(_)));
-        let spot = match again {
-            Some(spot) => spot,
-            None => self.walk.find(at, 0)?,
-        };
-        self.next = beyond::<F>(at, spot.level);
-        let last = F::index(at, spot.level) == F::ENTRIES - 1;
-        let table = (spot.entry.table(), spot.level, spot.own, spot.forks);
-        self.table = (!last).then_some(table);
-        Some((at, spot))
-    }
-}
-
-impl<M: Machine, F: Format> Iterator for Pages<'_, M, F> {
-    type Item = Mapping;
-
-    fn next(&mut self) -> Option<Mapping> {
-        loop {
-            let (at, spot) = self.step()?;
-            let found = mapping::<M, F>(at, &spot);
-            // One more look at the way does for the absent entries of a lowest table.
-            let goes_on =
-                self.table.is_some() && self.next.is_some_and(|at| self.range.contains(at));
-            let first = *self.unsure.get_or_insert(at);
-            if found.is_none() && spot.level == 0 && goes_on {
-                continue;
-            }
-            self.unsure = None;
-            if !self.walk.is_still(at, &spot) {
-                (self.next, self.table) = (Some(first), None);
-            } else if found.is_some() {
-                return found;
-            }
-        }
-    }
-}
-
-impl<M: Machine, F: Format> FusedIterator for Pages<'_, M, F> {}

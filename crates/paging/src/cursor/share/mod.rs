@@ -53,7 +53,7 @@ use crate::format::{Format, Geometry, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{FoundTable, SharedLink, Walk, beyond, is_own_since};
+use crate::walk::{FoundTable, SharedLink, Walk, beyond};
 use copy::Pinned;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
@@ -68,6 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.fork_count() != 0
     }
 
+    /// The beginnings and the ends of forks. A load.
     #[inline]
     fn fork_count(&self) -> u64 {
         self.machine().step(SharedAccess::Other);
@@ -166,9 +167,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         {
             return Ok(true);
         }
-        machine.step(SharedAccess::Other);
-        // Acquire: the fork set it before it stored the shared entry, with this lock held.
-        if !self.forks.load(Ordering::Acquire).is_multiple_of(2) {
+        // The fork counted its beginning before it stored the shared entry, with this lock held.
+        if !self.fork_count().is_multiple_of(2) {
             return Err(Error::Fork);
         }
         let lower = lock::<M, F>(machine, link.table, at)?.ok_or(Error::Malformed(at))?;
@@ -300,8 +300,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         seen: FoundTable,
         locked: &Locked<'_, F>,
     ) -> bool {
-        locked.shares == 0
-            && (is_own_since(seen.own, seen.forks, self.fork_count())
-                || self.is_way(walk, at, 0, locked.table, true))
+        locked.shares == 0 && seen.is_own_at(self.fork_count())
+            || self.may_change(walk, at, 0, locked)
     }
 }
