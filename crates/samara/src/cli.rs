@@ -10,7 +10,7 @@ mod full;
 use std::{
     ffi::OsString,
     num::{NonZeroU32, NonZeroU64},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -340,6 +340,17 @@ pub(crate) struct Flame {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped,
         requires = "drawn")]
     pub(crate) flame_of: Measure,
+}
+
+impl Flame {
+    /// Each option of a file, with its name.
+    pub(crate) fn files(&self) -> [(&'static str, Option<&Path>); 3] {
+        [
+            ("--flame", self.flame.as_deref()),
+            ("--folded", self.folded.as_deref()),
+            ("--speedscope", self.speedscope.as_deref()),
+        ]
+    }
 }
 
 /// The measure of a flame graph.

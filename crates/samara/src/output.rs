@@ -40,7 +40,9 @@ pub(crate) fn is_recording(path: &Path) -> bool {
 }
 
 /// Refuses two results, each with its option, that would overwrite each other in one file.
-pub(crate) fn refuse_one_file(results: &[(&str, Option<&Path>)]) -> Result<(), String> {
+pub(crate) fn refuse_one_file<'a>(
+    results: impl Iterator<Item = (&'a str, Option<&'a Path>)>,
+) -> Result<(), String> {
     let mut places: Vec<(&str, PathBuf)> = Vec::new();
     for (option, path) in results {
         let Some(place) = path.and_then(place_of) else { continue };

@@ -38,13 +38,8 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
 
 fn replay_all(options: &cli::Replay) -> Result<u8, String> {
     let mut pages = PagesOfAll::new(options.pages)?;
-    let files = &options.flame;
-    output::refuse_one_file(&[
-        ("--json", options.json.as_deref()),
-        ("--flame", files.flame.as_deref()),
-        ("--folded", files.folded.as_deref()),
-        ("--speedscope", files.speedscope.as_deref()),
-    ])?;
+    let results = [("--json", options.json.as_deref())];
+    output::refuse_one_file(results.into_iter().chain(options.flame.files()))?;
     // It is opened first, so that a file that cannot be written is reported before the work.
     let json = destination(options.json.as_deref())?;
     let flame = Flame::open(&options.flame)?;

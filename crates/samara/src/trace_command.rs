@@ -41,7 +41,13 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     refuse_stacks(options)?;
     // Files are created before the run, so that one that cannot be written is reported first.
     let failed = |what| (FAILED, what);
-    refuse_one_file(options).map_err(failed)?;
+    let results = [
+        ("--record", options.record.as_deref()),
+        ("--json", options.json.as_deref()),
+        ("--json-lines", options.json_lines.as_deref()),
+        ("--output", options.output.as_deref()),
+    ];
+    output::refuse_one_file(results.into_iter().chain(options.flame.files())).map_err(failed)?;
     let json = output::open(options.json.as_deref()).map_err(failed)?;
     let calls = output::open(options.json_lines.as_deref()).map_err(failed)?;
     let report_file = output::open(options.output.as_deref()).map_err(failed)?;
@@ -122,20 +128,6 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         }
         None => Ok(code_of(exit)),
     }
-}
-
-/// Refuses results that would overwrite each other.
-fn refuse_one_file(options: &cli::Trace) -> Result<(), String> {
-    let files = &options.flame;
-    output::refuse_one_file(&[
-        ("--record", options.record.as_deref()),
-        ("--json", options.json.as_deref()),
-        ("--json-lines", options.json_lines.as_deref()),
-        ("--output", options.output.as_deref()),
-        ("--flame", files.flame.as_deref()),
-        ("--folded", files.folded.as_deref()),
-        ("--speedscope", files.speedscope.as_deref()),
-    ])
 }
 
 /// Refuses call stacks in a build that has none.

@@ -69,8 +69,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let mut put_if_same = |_: Option<Mapping>| {
                 let now = self.core.vmas.lookup(&guard, at.get() as usize);
                 let same = now.is_some_and(|(_, vma)| {
-                    vma.file.as_ref() == Some(file)
-                        && vma.offset_at(at.get() as usize) as u64 == index
+                    file.has_page_at(index, vma, at.get() as usize)
                         && !vma.flags.contains(VmFlags::UFFD_MISSING)
                 });
                 is_in = same;

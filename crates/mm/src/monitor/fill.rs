@@ -45,11 +45,6 @@ pub(super) fn check_private<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> Res
     }
 }
 
-/// Whether a VMA has this page of the file at an address.
-fn maps<M: Machine>(vma: &Vma<Backing<M>>, at: usize, file: &Backing<M>, index: u64) -> bool {
-    vma.file.as_ref() == Some(file) && vma.offset_at(at) as u64 == index
-}
-
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// A page of new contents in registered memory, where there is none.
     pub(super) fn fill_page(
@@ -105,7 +100,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let done = object.fill(index, &fill, &mut |frame, put| {
             placed = self.place(at, FillsOver::Guards, |vma| {
                 // Otherwise another map is there now.
-                if !maps(vma, at, file, index) || vma.is_private() || !is_counted(machine, frame) {
+                if !file.has_page_at(index, vma, at)
+                    || vma.is_private()
+                    || !is_counted(machine, frame)
+                {
                     return Err(UserFaultError::NotRegistered.into());
                 }
                 if !put() {
@@ -173,7 +171,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         drop(guard);
         self.place(at, FillsOver::Guards, |vma| {
-            if !maps(vma, at, &file, index) {
+            if !file.has_page_at(index, vma, at) {
                 return Err(UserFaultError::NotRegistered.into());
             }
             // The object has taken the page back since.

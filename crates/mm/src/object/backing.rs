@@ -5,7 +5,7 @@ use core::fmt;
 
 use machine::Machine;
 use paging::{Format, Paging};
-use vma::{MappedFile, Placement, VmFlags};
+use vma::{MappedFile, Placement, VmFlags, Vma};
 
 use crate::{
     Mappings, MemoryPages, Object, ObjectError, Shared,
@@ -54,6 +54,11 @@ impl<M: Machine> Backing<M> {
     /// The object.
     pub fn object(&self) -> &Shared<dyn Object<M>> {
         &self.0.object
+    }
+
+    /// Whether a VMA has this page of the object, by this description, at an address.
+    pub(crate) fn has_page_at(&self, index: u64, vma: &Vma<Self>, at: usize) -> bool {
+        vma.file.as_ref() == Some(self) && vma.offset_at(at) as u64 == index
     }
 
     /// Whether the object's frames are of the machine of the spaces with this [`Paging`].

@@ -4,8 +4,8 @@
 use std::{
     cell::Cell,
     mem::ManuallyDrop,
-    sync::Arc,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{Arc, OnceLock},
 };
 
 use machine::{Asid, Frame, Memory, PageSize, Translated, VirtAddr};
@@ -158,6 +158,25 @@ impl<F: Format> RaceOf<F> {
             drop(ManuallyDrop::into_inner(space));
         });
         Ok(all_given_back(&sim, &shared)?)
+    }
+}
+
+/// A child that a CPU of a race makes. A failure leaks it: there is no CPU on which it could be
+/// dropped.
+#[derive(Default)]
+pub(crate) struct Forked(OnceLock<ManuallyDrop<Space>>);
+
+impl Forked {
+    /// Forks, once.
+    pub(crate) fn make(&self, parent: &Space) -> &Space {
+        let child = ManuallyDrop::new(parent.fork(Asid(2)).unwrap());
+        assert!(self.0.set(child).is_ok());
+        self.0.get().unwrap()
+    }
+
+    /// The child of the fork that has ended.
+    pub(crate) fn end(self) -> Space {
+        ManuallyDrop::into_inner(self.0.into_inner().expect("the fork has ended"))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Decisions that a call makes by a look, and that another call makes wrong before they are used.
 
-use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use crate::common::*;
 use crate::half_way::{AT, Call, SEEDS, SHARED, meet};
@@ -327,8 +326,7 @@ fn a_scan_that_splits_a_page_and_a_fork_without_memory() {
             assert_eq!(space.usage(AT..AT + HUGE).huge, HUGE);
             shared.quick().drain();
         });
-        // A failure leaks the child: there is no CPU on which it could be dropped.
-        let (sim, space, made) = (&race.sim, &*race.space, OnceLock::new());
+        let (sim, space, child) = (&race.sim, &*race.space, Forked::default());
         let programs: [Program<'_>; 2] = [
             Box::new(|| {
                 let what = Scan {
@@ -344,15 +342,13 @@ fn a_scan_that_splits_a_page_and_a_fork_without_memory() {
                 }
             }),
             Box::new(|| {
-                let child = ManuallyDrop::new(space.fork(Asid(2)).unwrap());
+                child.make(space);
                 sim.fail_alloc(1, true);
-                assert!(made.set(child).is_ok());
             }),
         ];
         meeting.run(sim, programs)?;
         sim.fail_alloc(0, false);
-        let child = made.into_inner().expect("the fork has ended");
-        race.end(ManuallyDrop::into_inner(child))
+        race.end(child.end())
     });
 }
 

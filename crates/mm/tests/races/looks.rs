@@ -1,6 +1,6 @@
 //! Looks that take no lock: they tell of some moment during the look, and never of half a call.
 
-use std::{mem::ManuallyDrop, sync::OnceLock};
+use std::mem::ManuallyDrop;
 
 use crate::common::*;
 use crate::half_way::{AT, Call, SEEDS, meet};
@@ -67,20 +67,17 @@ fn no_look_shows_a_page_of_a_space_that_is_forked_meanwhile() {
                 space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
                 space.write(AT, &[1]).unwrap();
             });
-            // A failure leaks the child: there is no CPU on which it could be dropped.
-            let (parent, made) = (&*race.space, OnceLock::new());
+            let (parent, child) = (&*race.space, Forked::default());
             let programs: [Program<'_>; 2] = [
                 Box::new(|| (0..3).for_each(|_| look(parent))),
                 Box::new(|| {
-                    let child = ManuallyDrop::new(parent.fork(Asid(2)).unwrap());
+                    let child = child.make(parent);
                     leave_table(parent);
                     child.write(AT + PAGE, &[3]).unwrap();
-                    assert!(made.set(child).is_ok());
                 }),
             ];
             meeting.run(&race.sim, programs)?;
-            let child = made.into_inner().expect("the fork has ended");
-            race.end(ManuallyDrop::into_inner(child))
+            race.end(child.end())
         });
     }
 }

@@ -145,6 +145,20 @@ fn no_write_through_a_pin_is_lost_during_reclaim() {
     each_seed(SEEDS, pins_during_reclaim);
 }
 
+/// CPUs that race on a space with swap whose pages at [`AT`], which `prepare` uses, are cold.
+fn cold_race(
+    [cpus, frames, bytes]: [usize; 3],
+    swap: Arc<dyn Swap>,
+    prepare: impl FnOnce(&mut Space),
+) -> Race {
+    Race::with(racing(cpus, frames as u64), Some(swap), |_, space| {
+        space.mmap(AT, bytes, 3, FIXED).unwrap();
+        prepare(space);
+        space.clear_referenced().unwrap();
+    })
+    .0
+}
+
 /// Runs two CPUs in a space with swap whose pages are cold.
 fn with_cold_pages(
     seed: u64,
@@ -153,12 +167,7 @@ fn with_cold_pages(
     [first, second]: [fn(&Space); 2],
 ) -> Result<(), Failure> {
     let ram = Arc::new(Ram::default());
-    let swap = Some(ram.clone() as Arc<dyn Swap>);
-    let (race, ()) = Race::with(racing(2, frames as u64), swap, |_, space| {
-        space.mmap(AT, bytes, 3, FIXED).unwrap();
-        prepare(space);
-        space.clear_referenced().unwrap();
-    });
+    let race = cold_race([2, frames, bytes], ram.clone(), prepare);
     let space = &*race.space;
     let call = |call: fn(&Space)| Box::new(move || call(space)) as Program<'_>;
     seeded(&race.sim, seed, vec![call(first), call(second)])?;
@@ -222,21 +231,12 @@ fn pages_become_huge_during_reclaim() {
 fn a_page_is_in_memory_for_parent_and_child_or_for_neither() {
     each_meeting(SEEDS, |meeting| {
         let ram = Arc::new(Ram::default());
-        let (race, ()) = Race::with(racing(2, 128), Some(ram.clone()), |_, space| {
-            space.mmap(AT, PAGE, 3, FIXED).unwrap();
-            space.write(AT, &[7]).unwrap();
-            space.clear_referenced().unwrap();
-        });
-        // A failure leaks the child: there is no CPU on which it could be dropped.
-        let (space, child) = (&*race.space, OnceLock::new());
-        let calls: [Program<'_>; 2] = [
-            Box::new(|| _ = space.reclaim(1).unwrap()),
-            Box::new(|| {
-                assert!(child.set(ManuallyDrop::new(space.fork(Asid(2)).unwrap())).is_ok())
-            }),
-        ];
+        let race = cold_race([2, 128, PAGE], ram.clone(), |space| space.write(AT, &[7]).unwrap());
+        let (space, child) = (&*race.space, Forked::default());
+        let calls: [Program<'_>; 2] =
+            [Box::new(|| _ = space.reclaim(1).unwrap()), Box::new(|| _ = child.make(space))];
         meeting.run(&race.sim, calls)?;
-        let child = child.into_inner().expect("the fork has ended");
+        let child = ManuallyDrop::new(child.end());
         race.sim.on_cpu(0, || {
             let gone =
                 [&race.space, &child].map(|space| pagemap_entry(space, AT) & pagemap::SWAPPED);
@@ -299,11 +299,7 @@ impl Swap for SlowRam {
 fn a_page_comes_back_after_its_flush() {
     each_seed(SEEDS, |seed| {
         let ram = Arc::new(SlowRam::default());
-        let (race, ()) = Race::with(racing(3, 128), Some(ram.clone()), |_, space| {
-            space.mmap(AT, PAGE, 3, FIXED).unwrap();
-            space.write(AT, &[7]).unwrap();
-            space.clear_referenced().unwrap();
-        });
+        let race = cold_race([3, 128, PAGE], ram.clone(), |space| space.write(AT, &[7]).unwrap());
         ram.sim.set(race.sim.clone()).unwrap();
         let (sim, space, turn) = (&race.sim, &*race.space, &ram.turn);
         let calls = vec![

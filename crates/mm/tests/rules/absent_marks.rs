@@ -183,8 +183,9 @@ fn a_part_of_a_huge_page_is_told_of_when_it_is_split() {
     });
 }
 
-#[test]
-fn marks_without_memory_are_an_error() {
+/// Runs a test in a space whose tables could not hold the marks of all its pages, with the length
+/// of its registered memory at [`AT`].
+fn with_little_memory(test: impl FnOnce(&Space, usize)) {
     with_space(64, |_, shared, _| {
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(Arc::new(Never {
@@ -195,6 +196,13 @@ fn marks_without_memory_are_an_error() {
         let len = 64 * HUGE;
         space.mmap(AT, len, 3, FIXED).unwrap();
         space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+        test(&space, len);
+    });
+}
+
+#[test]
+fn marks_without_memory_are_an_error() {
+    with_little_memory(|space, len| {
         let failed = space.userfault_write_protect(AT, len, true).unwrap_err();
         assert_eq!(failed.errno(), 12);
         let what = Scan { wp_matching: true, ..Scan::default() };
@@ -209,44 +217,26 @@ fn marks_without_memory_are_an_error() {
 /// absent pages behind them: the next scan would not tell of them.
 #[test]
 fn a_scan_without_memory_tells_of_the_pages_that_it_has_protected() {
-    with_space(64, |_, shared, _| {
-        let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(Arc::new(Never {
-            asynchronous: true,
-            marks_absent: true,
-            ..Never::default()
-        }));
-        let len = 64 * HUGE;
-        space.mmap(AT, len, 3, FIXED).unwrap();
-        space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+    with_little_memory(|space, len| {
         space.write(AT, &[1]).unwrap();
         let (category_mask, return_mask) = (PageCategories::WRITTEN, PageCategories::PRESENT);
         let what = Scan { category_mask, return_mask, wp_matching: true, ..Scan::default() };
         let found = space.scan(AT..AT + len, &what).unwrap();
         let first = PageRegion { start: AT, end: AT + PAGE, categories: PageCategories::PRESENT };
         assert_eq!(found.regions[0], first);
-        assert_ne!(pagemap_entry(&space, AT) & pagemap::WRITE_PROTECTED, 0);
+        assert_ne!(pagemap_entry(space, AT) & pagemap::WRITE_PROTECTED, 0);
     });
 }
 
 /// The same for absent pages that a scan has marked.
 #[test]
 fn a_scan_without_memory_tells_of_the_absent_pages_that_it_has_marked() {
-    with_space(64, |_, shared, _| {
-        let mut space = new_space(shared, 2).unwrap();
-        space.set_userfault_handler(Arc::new(Never {
-            asynchronous: true,
-            marks_absent: true,
-            ..Never::default()
-        }));
-        let len = 64 * HUGE;
-        space.mmap(AT, len, 3, FIXED).unwrap();
-        space.userfault_register(AT, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+    with_little_memory(|space, len| {
         let category_mask = PageCategories::WRITTEN;
         let what = Scan { category_mask, wp_matching: true, ..Scan::default() };
         let found = space.scan(AT..AT + len, &what).unwrap();
         assert_eq!(found.regions[0].start, AT);
-        assert_ne!(pagemap_entry(&space, AT) & pagemap::WRITE_PROTECTED, 0);
+        assert_ne!(pagemap_entry(space, AT) & pagemap::WRITE_PROTECTED, 0);
         // Nothing is protected by the second scan, so it may fail.
         assert_eq!(space.scan(AT..AT + len, &what).unwrap_err().errno(), 12);
     });
