@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// The start of the heap. The default is 0: a host whose programs call brk sets it and `brk`,
-    /// as else their heap begins at address 0.
+    /// otherwise their heap begins at address 0.
     pub start_brk: usize,
     /// The current end of the heap.
     pub brk: usize,

@@ -113,8 +113,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.change(|calls| {
                 calls.host().set_allows_holes(allow_holes);
                 calls.move_private(source.clone(), to)?;
-                // The tables are this space's own, so no memory is needed. A failure is noted, or a
-                // fault gives the rights back.
+                // The tables are this space's own, so no memory is needed. A page that is left out,
+                // as its tables are corrupt, gets its rights by a fault.
                 let _later = sweep_areas(calls, target.clone(), |host, part, vma| {
                     host.give_rights(part, vma);
                 });

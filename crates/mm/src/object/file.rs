@@ -17,11 +17,7 @@
 //! be evicted. A page that a device reads for long is written out by each sync, too.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::{
-    fmt,
-    ops::Range,
-    sync::atomic::{AtomicU8, Ordering},
-};
+use core::{fmt, ops::Range, sync::atomic::AtomicU8};
 
 use machine::{Frame, Machine, lock};
 use paging::{Format, Paging};
@@ -30,8 +26,10 @@ use vma::{PAGE_SIZE, Placement};
 
 use crate::{
     CachedPages, FrameGroup, GroupError, Mappings, Object, ObjectError, ObjectInfo, Shared,
+    fault::frame_ref::Reference,
     object::cache::{PAGE, PageCache, as_its_pages},
     object::page_index::MAX_PAGES,
+    object::read_write::load,
     object::share,
 };
 
@@ -170,11 +168,8 @@ impl<M: Machine, S: PageSource> File<M, S> {
         loop {
             let (losses, size) = (self.pages.losses(), self.size());
             let len = size.saturating_sub(at).min(into.len() as u64);
-            let read = self.each_part(at..at + len, |part, place, _| {
-                for (byte, into) in part.iter().zip(&mut into[place..]) {
-                    // Relaxed: a program's memory orders nothing here.
-                    *into = byte.load(Ordering::Relaxed);
-                }
+            let read = self.each_part(at..at + len, |part, place| {
+                load(part, &mut into[place..]);
             });
             match read {
                 // It has become shorter meanwhile, and maybe longer again: then the loss is seen,
@@ -194,21 +189,42 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// As [`Object::bring_in`]; nothing has changed, unless a page was evicted meanwhile and could
     /// not be read again, or the file has become shorter meanwhile: then the pages before are
-    /// written.
+    /// written. Each page is written in one step.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
         let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
         if end > self.size() {
             return Err(ObjectError::BeyondEnd);
         }
         (at / PAGE..end.div_ceil(PAGE)).try_for_each(|index| self.bring_in(index))?;
-        self.each_part(at..end, |part, place, frame| {
-            for (byte, from) in part.iter().zip(&from[place..]) {
-                // Relaxed: as in `read`.
-                byte.store(*from, Ordering::Relaxed);
+        let mut rest = from;
+        while !rest.is_empty() {
+            let here = end - rest.len() as u64;
+            let (part, later) = rest.split_at(rest.len().min((PAGE - here % PAGE) as usize));
+            self.write_page(here, part)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of one page, with the lock held: no truncation comes in their middle.
+    fn write_page(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
+        let index = at / PAGE;
+        loop {
+            self.bring_in(index)?;
+            let _locked = self.pages.lock();
+            match self.pages.index.hold(index) {
+                // Evicted since it was brought in.
+                Err(ObjectError::Absent) => continue,
+                held => {
+                    // SAFETY: `hold` took this reference.
+                    let page = unsafe { Reference::new(&self.pages.machine, held?) };
+                    self.pages.store(&page, at, from);
+                    // Marked afterwards: a sync that takes the mark copies the bytes.
+                    self.dirtied(index, page.frame());
+                    return Ok(());
+                }
             }
-            // Marked afterwards: a sync that takes the mark copies the bytes.
-            self.dirtied((at + place as u64) / PAGE, frame);
-        })
+        }
     }
 
     /// Calls `each` with the parts of a range. A page that was evicted since it was brought in
@@ -216,7 +232,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     fn each_part(
         &self,
         bytes: Range<u64>,
-        each: impl FnMut(&[AtomicU8], usize, Frame),
+        each: impl FnMut(&[AtomicU8], usize),
     ) -> Result<(), ObjectError> {
         let hold = |index| loop {
             self.bring_in(index)?;
@@ -251,12 +267,9 @@ impl<M: Machine, S: PageSource> File<M, S> {
                     held => held.map(Some),
                 },
             };
-            self.pages.each_held(index * PAGE..(index + 1) * PAGE, hold, |part, _, _| {
+            self.pages.each_held(index * PAGE..(index + 1) * PAGE, hold, |part, _| {
                 found = true;
-                for (byte, copy) in part.iter().zip(copy.iter_mut()) {
-                    // Relaxed: a program's memory orders nothing here.
-                    *copy = byte.load(Ordering::Relaxed);
-                }
+                load(part, copy);
             })?;
             let within = size.saturating_sub(index * PAGE).min(PAGE) as usize;
             copy[within..].fill(0);

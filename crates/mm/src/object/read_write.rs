@@ -30,19 +30,19 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Calls `each` with the parts of a range that have pages, and their places in the range.
-    fn each_part(&self, bytes: Range<u64>, mut each: impl FnMut(&[AtomicU8], usize)) {
+    fn each_part(&self, bytes: Range<u64>, each: impl FnMut(&[AtomicU8], usize)) {
         let hold = |index| Ok(self.index.hold(index).ok());
-        let done = self.each_held(bytes, hold, |part, place, _| each(part, place));
+        let done = self.each_held(bytes, hold, each);
         debug_assert!(done.is_ok(), "nothing fails");
     }
 
-    /// Calls `each` with the parts of a range for which `hold` takes a reference to a frame, their
-    /// places in the range, and their frames. A page that is held is not evicted.
+    /// Calls `each` with the parts of a range for which `hold` takes a reference to a frame, and
+    /// their places in the range. A page that is held is not evicted.
     pub(super) fn each_held(
         &self,
         bytes: Range<u64>,
         mut hold: impl FnMut(u64) -> Result<Option<Frame>, ObjectError>,
-        mut each: impl FnMut(&[AtomicU8], usize, Frame),
+        mut each: impl FnMut(&[AtomicU8], usize),
     ) -> Result<(), ObjectError> {
         let mut at = bytes.start;
         while at < bytes.end {
@@ -51,7 +51,7 @@ impl<M: Machine> PageCache<M> {
                 // SAFETY: `hold` took this reference.
                 let held = unsafe { Reference::new(&self.machine, frame) };
                 if let Some(part) = self.bytes_of(&held, at..end) {
-                    each(part, (at - bytes.start) as usize, frame);
+                    each(part, (at - bytes.start) as usize);
                 }
             }
             at = end;
@@ -67,7 +67,7 @@ impl<M: Machine> PageCache<M> {
         let mut done = 0;
         // A page that is going has its contents until it is gone: a map may show them as long.
         let hold = |index| Ok(self.index.hold_going(index).ok());
-        let held = self.each_held(at..at + len, hold, |part, place, _| {
+        let held = self.each_held(at..at + len, hold, |part, place| {
             into[done..place].fill(0);
             done = place + part.len();
             load(part, &mut into[place..done]);
@@ -144,7 +144,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Stores the bytes of one page.
-    fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
+    pub(super) fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
         let bytes = self.bytes_of(page, at..at + from.len() as u64).unwrap_or_default();
         let (first, words, last) = in_words(bytes);
         let (start, rest) = from.split_at(first.len().min(from.len()));
@@ -181,7 +181,7 @@ fn in_words(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
 }
 
 /// Loads bytes. As many as there are in both.
-fn load(bytes: &[AtomicU8], into: &mut [u8]) {
+pub(super) fn load(bytes: &[AtomicU8], into: &mut [u8]) {
     let (first, words, last) = in_words(bytes);
     let (start, rest) = into.split_at_mut(first.len().min(into.len()));
     let (middle, end) = rest.split_at_mut((8 * words.len()).min(rest.len()));
