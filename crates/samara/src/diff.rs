@@ -11,8 +11,8 @@ use trace::{replay::replay, report::json};
 
 use crate::{
     cli, ending,
-    output::Lines,
-    replay::{RECORDING, destination},
+    output::{self, Lines},
+    replay::RECORDING,
 };
 
 /// The numbers of a run by their path in its object, such as `kinds.mmap.calls`.
@@ -27,7 +27,7 @@ fn compare(options: &cli::Diff) -> Result<(), String> {
     let [a, b] = [read(&options.a)?, read(&options.b)?];
     let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let rows = keys.iter().map(|&key| (key.as_str(), a.get(key), b.get(key)));
-    let json = destination(options.json.as_deref())?;
+    let json = output::open(options.json.as_deref())?;
     if !matches!(json, Lines::Stdout) {
         Lines::Stdout.write(&table(rows.clone()))?;
     }

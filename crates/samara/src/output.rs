@@ -19,10 +19,10 @@ pub(crate) fn open(result: Option<&Path>) -> Result<Lines<'_>, String> {
     match result {
         None => Ok(Lines::Nowhere),
         Some(path) if path == Path::new("-") => Ok(Lines::Stdout),
-        Some(path) if is_recording(path) => Err(format!(
-            "the result would overwrite the recording {}: name another file",
-            path.display()
-        )),
+        Some(path) if is_recording(path) => {
+            let path = path.display();
+            Err(format!("the result would overwrite the recording {path}; name another file, or -"))
+        }
         Some(path) => match File::create(path) {
             Ok(file) => Ok(Lines::File(file, path)),
             Err(error) => Err(format!("cannot write {}: {error}", path.display())),

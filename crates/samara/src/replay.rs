@@ -41,7 +41,7 @@ fn replay_all(options: &cli::Replay) -> Result<u8, String> {
     let results = [("--json", options.json.as_deref())];
     output::refuse_one_file(results.into_iter().chain(options.flame.files()))?;
     // It is opened first, so that a file that cannot be written is reported before the work.
-    let json = destination(options.json.as_deref())?;
+    let json = output::open(options.json.as_deref())?;
     let flame = Flame::open(&options.flame)?;
     let to_stdout = matches!(json, Lines::Stdout);
     let style = Style { full: options.full, ..Style::of_stderr() };
@@ -121,16 +121,6 @@ fn replay_all(options: &cli::Replay) -> Result<u8, String> {
 
 /// The first bytes of a recording.
 pub(crate) const RECORDING: &[u8] = b"# vmtrace";
-
-/// Opens the destination of the counts. `--json` was without FILE once, so a recording may stand in
-/// its place, and must not be lost.
-pub(crate) fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
-    if let Some(path) = json.filter(|path| output::is_recording(path)) {
-        let path = path.display();
-        return Err(format!("--json would overwrite the recording {path}; write --json -"));
-    }
-    output::open(json)
-}
 
 /// The exit code.
 fn ending(all: &Summary, read: bool, pages_failed: bool, strict: bool, unwritten: bool) -> u8 {

@@ -4,9 +4,9 @@ use std::{
     fs::{self, File},
     io::{BufWriter, ErrorKind},
     num::NonZeroU64,
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::Path,
-    process::ExitCode,
+    process::{ExitCode, ExitStatus},
 };
 
 use report::{Clock, Run};
@@ -106,11 +106,11 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let mut summary = session.finish().map_err(unwritten)?;
     (summary.shown, summary.shows_end) = (shown, options.at_end);
 
-    let full = |style| Style { full: options.full, ..style };
+    let whole = |style| report(&summary, Style { full: options.full, ..style }) + &ended_by(exit);
     match &options.output {
-        Some(_) => report_file.write(&report(&summary, full(Style::PLAIN))).map_err(failed)?,
+        Some(_) => report_file.write(&whole(Style::PLAIN)).map_err(failed)?,
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
-        None => messages::show(&report(&summary, full(Style::of_stderr()))),
+        None => messages::show(&whole(Style::of_stderr())),
     }
     if json.is_wanted() {
         let mut object = json::object(&summary);
@@ -210,6 +210,17 @@ fn code_of(exit: Exit) -> u8 {
         // wait(2) returns only the low eight bits of an exit code.
         Exit::Code(code) => (code & 0xff) as u8,
         Exit::Signal(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX)),
+    }
+}
+
+/// A line about the signal that ended the program. A shell prints none, as this command exits.
+fn ended_by(exit: Exit) -> String {
+    match exit {
+        Exit::Code(_) => String::new(),
+        Exit::Signal(signal) => {
+            let status = ExitStatus::from_raw(signal);
+            format!("samara: the program was ended by a {status}; exit code {}\n", code_of(exit))
+        }
     }
 }
 

@@ -34,7 +34,11 @@ fn the_programs_output_and_exit_code_stay_its_own() {
 
 #[test]
 fn a_signal_is_told_like_a_shell_does() {
-    samara(&["--", "sh", "-c", "kill -TERM $$"]).with_code(143);
+    let killed = samara(&["--", "sh", "-c", "kill -TERM $$"]).with_code(143);
+    let told = "samara: the program was ended by a signal: 15 (SIGTERM); exit code 143\n";
+    assert!(killed.err.ends_with(told), "{}", killed.err);
+    let quiet = samara(&["-q", "--", "sh", "-c", "kill -TERM $$"]).with_code(143);
+    assert_eq!(quiet.err, "");
 }
 
 #[test]
