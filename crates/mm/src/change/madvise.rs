@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{Machine, SharedAccess};
+use machine::Machine;
 use paging::Format;
 use vma::{Advice, PAGE_SIZE, VmFlags, Vma};
 
@@ -79,8 +79,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let end = addr + len.next_multiple_of(PAGE_SIZE);
         let (mut at, mut touched) = (addr, Ok(()));
         while at < end && touched.is_ok() {
-            // Another call may come between the looks of this one.
-            self.core.tables.machine().step(SharedAccess::Other);
             let Some((vma, flags)) = self.vma_at(at, |range, vma| (range.clone(), vma.flags))
             else {
                 touched = Err(vma::Error::Unmapped.into());

@@ -90,7 +90,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn is_mapped(&self, range: Range<usize>) -> bool {
         let mut at = range.start;
         while at < range.end {
-            self.core.tables.machine().step(SharedAccess::Other);
             match self.vma_at(at, |found, _| found.end) {
                 Some(end) => at = end,
                 None => return false,

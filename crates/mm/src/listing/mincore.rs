@@ -3,7 +3,7 @@
 use core::{fmt, ops::Range};
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr, VirtRange};
+use machine::{Machine, SharedAccess, VirtAddr, VirtRange};
 use paging::{Format, Mapping};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
@@ -98,6 +98,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         at: usize,
         look: impl Fn(&Range<usize>, &Vma<Backing<M>>) -> T,
     ) -> Option<T> {
+        // Another call may come between the looks of this one.
+        self.core.tables.machine().step(SharedAccess::Other);
         let find = || self.core.vmas.lookup(&G::pin(), at).map(|(range, vma)| look(&range, vma));
         find().or_else(|| {
             let _lock = self.core.writer();
