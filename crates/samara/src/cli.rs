@@ -9,7 +9,6 @@ mod full;
 
 use std::{
     ffi::OsString,
-    num::{NonZeroU32, NonZeroU64},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -224,8 +223,9 @@ pub(crate) struct Trace {
     /// Compare whole listings after every Nth memory call of an address space, and at its end; else
     /// the VMAs around each change [default: 1000; with --record 1, or so seldom that a
     /// call costs 2 lines of listings, if there are more than 256 VMAs]
-    #[arg(long, value_name = "N", conflicts_with = "verify")]
-    pub(crate) every: Option<NonZeroU32>,
+    #[arg(long, value_name = "N", conflicts_with = "verify",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) every: Option<u32>,
 
     /// Compare whole listings after every memory call: slow with many VMAs
     #[arg(long)]
@@ -300,8 +300,9 @@ pub(crate) struct Trace {
     pub(crate) time: Option<Duration>,
 
     /// Leave the process of -p after so many memory calls, or soon after
-    #[arg(long, value_name = "N", conflicts_with = "command")]
-    pub(crate) max_calls: Option<NonZeroU64>,
+    #[arg(long, value_name = "N", conflicts_with = "command",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_calls: Option<u64>,
 
     /// Follow the running process PID with its threads instead, until Ctrl-C; it runs on
     #[arg(short = 'p', long = "attach", value_name = "PID", conflicts_with = "command",
@@ -390,8 +391,8 @@ pub(crate) struct Replay {
     pub(crate) full: bool,
 
     /// After the check, run each recording N times without comparisons, and measure the operations
-    #[arg(long, value_name = "N")]
-    pub(crate) repeat: Option<NonZeroU32>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: Option<u32>,
 
     /// Give each address space its pages, on a machine in software with all its checkers on
     #[arg(long, conflicts_with = "repeat")]
@@ -441,7 +442,7 @@ mod tests {
         let Command::Trace(trace) = Arguments::try_parse_from(line).unwrap().command else {
             panic!("not a trace")
         };
-        assert_eq!((trace.every.map(NonZeroU32::get), trace.json), (Some(7), None));
+        assert_eq!((trace.every, trace.json), (Some(7), None));
         assert_eq!(trace.command, ["ls", "--json", "-l"]);
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());
         for line in [&["--jsno", "a", "ls"][..], &["-x", "ls"], &["--for", "1", "ls"]] {

@@ -163,7 +163,7 @@ fn one(
         summary
     };
     if let Some(times) = options.repeat {
-        speed.measure(path, times.get())?;
+        speed.measure(path, times)?;
     }
     Ok(summary)
 }

@@ -3,7 +3,6 @@
 use std::{
     fs::{self, File},
     io::{BufWriter, ErrorKind},
-    num::NonZeroU64,
     os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::Path,
     process::{ExitCode, ExitStatus},
@@ -69,8 +68,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     if options.progress || !options.quiet && options.attach.is_some_and(has_other_terminal) {
         session.set_progress(Progress::new(&what));
     }
-    session
-        .set_limits(Limits { calls: options.max_calls.map(NonZeroU64::get), time: options.time });
+    session.set_limits(Limits { calls: options.max_calls, time: options.time });
     let stream = match calls {
         output::Lines::Nowhere => None,
         output::Lines::Stdout => Some(Stream::new(std::io::stdout())),
@@ -179,7 +177,7 @@ fn is_brief(options: &cli::Trace) -> bool {
 fn every(options: &cli::Trace) -> u64 {
     const SELDOM: u32 = 1000;
     match options.every {
-        Some(every) => every.get().into(),
+        Some(every) => every.into(),
         None if options.verify || options.record.is_some() => 1,
         None => SELDOM.into(),
     }

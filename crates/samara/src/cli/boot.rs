@@ -6,7 +6,6 @@ use crate::bench::boot_names;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -175,8 +174,8 @@ pub(crate) struct Trials {
     pub(crate) seed: Option<u64>,
 
     /// The rounds of each trial
-    #[arg(long, value_name = "N")]
-    pub(crate) rounds: Option<NonZeroU64>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) rounds: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
