@@ -6,7 +6,7 @@ mod traced;
 use std::fs;
 
 use serde_json::Value;
-use traced::{compile, lines, object, samara, temporary};
+use traced::{compile, lines, object, ran, samara, temporary};
 
 /// The calls of a program with a thread and a child that shares SysV memory.
 const STREAMED: &str = r#"
@@ -213,16 +213,21 @@ int main(void) {
 
 #[test]
 fn the_picture_is_that_of_the_peak_and_fits_a_screen() {
-    let program = compile("peak", PEAK, &[]);
+    let (program, recording) = (compile("peak", PEAK, &[]), temporary("peak.vmtrace"));
     let run = |options: &[&str]| {
         samara(&[options, &["--", program.to_str().unwrap()]].concat()).with_code(0).err
     };
-    let text = run(&[]);
-    let picture = &text[text.find("address space 1 ").unwrap()..];
-    let vmas = picture.split_once("): ").unwrap().1.split_once(" VMAs").unwrap().0;
-    let vmas = vmas.replace(',', "").parse::<usize>().unwrap();
-    assert!((2670..3030).contains(&vmas), "an eighth less than the peak at most: {text}");
-    assert!(picture.lines().count() < 30 && picture.contains("VMAs are left out"), "{picture}");
+    let recording = recording.to_str().unwrap();
+    let recorded = run(&["--record", recording]);
+    // A recording has no resident memory: its picture is that of the most VMAs.
+    let replayed = ran::samara(&["replay", recording]).with_code(0).err;
+    for text in [recorded, replayed] {
+        let picture = &text[text.find("address space 1 ").unwrap()..];
+        let vmas = picture.split_once("): ").unwrap().1.split_once(" VMAs").unwrap().0;
+        let vmas = vmas.replace(',', "").parse::<usize>().unwrap();
+        assert!((2670..3030).contains(&vmas), "an eighth less than the peak at most: {text}");
+        assert!(picture.lines().count() < 30 && picture.contains("VMAs are left out"), "{picture}");
+    }
     let full = run(&["--full"]);
     let picture = &full[full.find("address space 1 ").unwrap()..];
     assert!(picture.lines().count() > 35 && !picture.contains("left out"), "{picture}");
