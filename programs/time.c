@@ -118,24 +118,30 @@ static void *sleeper(void *argument)
 	return NULL;
 }
 
-/* A thread that spends nearly all its time in calls does not keep another from its turn. A pass
- * takes a large part of a millisecond. */
+/* A thread that spends nearly all its time in calls does not keep another from its turn. A call
+ * changes many entries, so nearly each tick comes during one, and it gives way to no thread itself.
+ * There are few calls, so that a tick between two is rare. */
 static void turns(void)
 {
-	enum { PASSES = 400, SIZE = 4 << 20 };
+	enum { CALLS = 40, SIZE = 128 << 20 };
+	char *pages = map(SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	cpu_set_t all, one;
 	pthread_t thread;
+	OK(madvise(pages, SIZE, MADV_NOHUGEPAGE));
+	for (size_t i = 0; i < SIZE; i += 4096)
+		pages[i] = 1;
 	OK(sched_getaffinity(0, sizeof all, &all));
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	OK(sched_setaffinity(0, sizeof one, &one));
 	EQ(pthread_create(&thread, NULL, sleeper, NULL), 0);
-	int passes = 0;
-	for (; passes < PASSES && !awake; passes++)
-		OK(munmap(map(SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE), SIZE));
-	CHECK(passes < PASSES);
+	int calls = 0;
+	for (; calls < CALLS && !awake; calls++)
+		OK(mprotect(pages, SIZE, calls % 2 ? PROT_READ | PROT_WRITE : PROT_READ));
+	CHECK(calls < CALLS);
 	EQ(pthread_join(thread, NULL), 0);
 	OK(sched_setaffinity(0, sizeof all, &all));
+	OK(munmap(pages, SIZE));
 }
 
 int main(int argc, char **argv)
