@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use crate::half_way::{AT, meet};
+use crate::half_way::{AT, SHARED, meet};
 use mm::*;
 
 /// A page moves before or after its first write: it is never shared with a fork.
@@ -27,5 +27,25 @@ fn a_move_of_a_monitor_and_a_first_write() {
             |sim, space, ()| _ = store(sim, space, AT + PAGE, 7),
         ],
         |_, ()| {},
+    );
+}
+
+/// A seal does not fail because memory is read.
+#[test]
+fn a_seal_and_a_read() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let memory = memfd(shared, 1);
+        memory.write(0, &[7]).unwrap();
+        let file = Backing::open(memory.clone(), false).unwrap();
+        space.mmap_object(AT, PAGE, 1, SHARED, file, 0).unwrap();
+        memory
+    };
+    meet(
+        prepare,
+        [
+            |_, _, memory| memory.add_seals(Seals::WRITE).unwrap(),
+            |_, space, _| assert_eq!(byte(space, AT), 7),
+        ],
+        |_, _| {},
     );
 }
