@@ -1,9 +1,10 @@
 //! Results of two calls that meet, which must be those of one order of the two.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::common::*;
-use crate::half_way::{AT, SHARED, meet};
+use crate::half_way::{AT, Call, SHARED, meet};
+use machine::{Asid, Frame};
 use mm::*;
 
 /// A page moves before or after its first write: it is never shared with a fork.
@@ -46,6 +47,31 @@ fn a_seal_and_a_read() {
             |_, _, memory| memory.add_seals(Seals::WRITE).unwrap(),
             |_, space, _| assert_eq!(byte(space, AT), 7),
         ],
+        |_, _| {},
+    );
+}
+
+/// All pages of a range are pinned, whatever forks and discards meanwhile.
+#[test]
+fn a_pin_a_fork_and_an_advice() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+        space.write(AT, &[1; 2 * PAGE]).unwrap();
+        Mutex::new(None)
+    };
+    let pin: Call<Mutex<Option<Space>>> = |_, space, _| {
+        let mut frames = [Frame::default(); 2];
+        let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
+        assert_eq!(pins.frames().len(), 2);
+    };
+    meet(
+        prepare,
+        [pin, |_, space, child| {
+            *child.lock().unwrap() = Some(space.fork(Asid(2)).unwrap());
+            for _ in 0..4 {
+                space.madvise(AT + PAGE, PAGE, Advice::DontNeed).unwrap();
+            }
+        }],
         |_, _| {},
     );
 }
