@@ -75,3 +75,44 @@ fn a_pin_a_fork_and_an_advice() {
         |_, _| {},
     );
 }
+
+/// A file of zeros.
+struct Zeros;
+
+impl PageSource for Zeros {
+    crate::named!(1, "/zeros");
+
+    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}
+
+/// A page that a map keeps in memory is there for all, though a reclaim would like to have it.
+#[test]
+fn mincore_and_an_eviction_that_fails() {
+    let prepare = |shared: &SharedPaging, space: &mut Space| {
+        let file = File::try_new(shared, Zeros, PAGE as u64).unwrap();
+        for at in [AT, AT + PAGE] {
+            let opened = Backing::open(file.clone(), true).unwrap();
+            space.mmap_object(at, PAGE, 1, SHARED, opened, 0).unwrap();
+        }
+        assert_eq!(byte(space, AT + PAGE), 0);
+        file
+    };
+    meet(
+        prepare,
+        [
+            |_, _, file| assert!(!file.evict(0)),
+            |_, space, _| {
+                let mut found = [9];
+                space.mincore(AT, &mut found).unwrap();
+                assert_eq!(found, [1]);
+            },
+        ],
+        |_, _| {},
+    );
+}
