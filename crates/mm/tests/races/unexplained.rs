@@ -116,3 +116,31 @@ fn mincore_and_an_eviction_that_fails() {
         |_, _| {},
     );
 }
+
+/// A scan protects the pages of which it tells, also one that is read for the first time meanwhile.
+#[test]
+fn a_scan_that_protects_and_a_first_read() {
+    let prepare = |_: &SharedPaging, space: &mut Space| {
+        let handler = Never { asynchronous: true, marks_absent: true, ..Never::default() };
+        space.set_userfault_handler(Arc::new(handler));
+        space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+        space.write(AT + PAGE, &[1]).unwrap();
+        space.userfault_register(AT, 2 * PAGE, UserFaultModes::WP, Uffd::new(1)).unwrap();
+    };
+    meet(
+        prepare,
+        [
+            |_, space, ()| {
+                let category_mask = PageCategories::WRITTEN;
+                let what = Scan { category_mask, wp_matching: true, ..Scan::default() };
+                let found = space.scan(AT..AT + PAGE, &what).unwrap();
+                assert_eq!(found.regions.len(), 1);
+            },
+            |sim, space, ()| assert_eq!(load(sim, space, AT), Ok(0)),
+        ],
+        |space, ()| {
+            let entry = pagemap_entry(space, AT);
+            assert!(entry & pagemap::WRITE_PROTECTED != 0, "{entry:#x}");
+        },
+    );
+}
