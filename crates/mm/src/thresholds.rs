@@ -33,6 +33,8 @@ pub(crate) const GROUP_FRAMES: usize = 32;
 pub(crate) const COPIED_PAGES: usize = 8;
 /// The pages that a pin which lasts brings in before it looks at them with the mmap lock.
 pub(crate) const LONG_TERM_PAGES: usize = 32;
+/// The looks for pinned pages before a seal fails because of them.
+pub(crate) const PIN_LOOKS: usize = 64;
 /// The bytes that reclaim looks at with the mmap lock held once.
 pub(crate) const RECLAIM_BYTES: usize = 512 * PAGE_SIZE;
 /// The anonymous pages that reclaim writes in one go.

@@ -36,7 +36,7 @@
 //! | the range cuts a huge page, which is split first | `PageHost::split_ends` |
 //! | after a fork, tables of the range or at its ends are still shared with the other space | `Core::leave_shared`; `unshare_ends` of `paging` |
 //! | the bounds below are reached, or there is no memory for the lists | `Waiting::defer`, `WaitLists::is_full` |
-//! | there is no memory for tables while something waits | `PageHost::prepare` |
+//! | a call lacks memory while something waits | `PageHost::prepare`, `AddressSpace::ends_wait` |
 //!
 //! Each interrupts only the CPUs that have the space active. `unmap_policy/effects.rs` counts them.
 //!

@@ -54,9 +54,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 },
                 |host| to_remove = core::mem::take(&mut host.to_remove),
             );
-            // Pages in swap are brought in, also if reclaim is faster than the next attempt.
-            if !matches!(done, Err(Error::Collapse(_))) || !bring_in() {
-                break done;
+            match &done {
+                // Pages in swap are brought in, also if reclaim is faster than the next attempt.
+                Err(Error::Collapse(_)) if bring_in() => {}
+                Err(error) if self.ends_wait(error) => {}
+                _ => break done,
             }
         };
         // Without the mmap lock: an object takes it in each space that maps the pages.

@@ -63,8 +63,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
         let target = VirtAddr::new(to as u64);
         self.count_change();
         self.moving.prepared = Some(loop {
-            self.split_for_move(from, to)?;
-            match self.core.tables.prepare_relocation(range, target) {
+            let split = self.split_for_move(from, to);
+            match split.and_then(|()| self.core.tables.prepare_relocation(range, target)) {
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
                 Err(paging::Error::Cut(..)) if self.core.huge.may_exist() => {}
@@ -80,7 +80,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
 
     /// Splits the huge pages of a range that cannot move whole to `to`. A fault that was under way
     /// may bring in another one until the tables have been swept.
-    fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
+    fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), paging::Error> {
         let (true, Some(all)) = (self.core.huge.may_exist(), virt(range.clone())) else {
             return Ok(());
         };
@@ -95,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
             let Some(page) = next else { return Ok(()) };
             // SAFETY: the space owns the page, and its entries hold references.
             let split = unsafe { self.core.tables.split_counted(page.page, PageSize::Size4K) };
-            split.map_err(|failed| no_memory(failed.error))?.flush();
+            split.map_err(|failed| failed.error)?.flush();
         }
     }
 

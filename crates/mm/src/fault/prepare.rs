@@ -44,6 +44,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 Err(ObjectError::OutOfMemory(error)) => {
                     self.make_room(at, error.into(), reclaimed)?
                 }
+                Err(ObjectError::GroupLimit) if self.purge() > 0 => {}
                 Err(ObjectError::GroupLimit) => return Err(FaultError::GroupLimit),
                 // A call may have put another map there before the object has answered.
                 Err(_) if find() != Some((file.clone(), index)) => return Ok(false),

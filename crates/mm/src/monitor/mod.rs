@@ -131,6 +131,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         protect: bool,
     ) -> Result<(), Error> {
         let range = aligned(addr, len)?;
+        while let Err(error) = self.try_write_protect(range.clone(), protect) {
+            if !self.ends_wait(&error) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn try_write_protect(&self, range: Range<usize>, protect: bool) -> Result<(), Error> {
         let (mut registered, mut unchanging) = (None, Ok(()));
         self.change_with_host(range, |host, part, vma| {
             unchanging = unchanging.and_then(|()| self.core.check_unchanging(vma.uffd()));
@@ -185,7 +194,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         range.clone().step_by(PAGE_SIZE).try_for_each(|at| {
             let done = at - range.start;
-            each(at, done).map_err(|error| Resolved { done, error })
+            loop {
+                match each(at, done) {
+                    Err(error) if self.ends_wait(&error) => {}
+                    placed => break placed.map_err(|error| Resolved { done, error }),
+                }
+            }
         })
     }
 }

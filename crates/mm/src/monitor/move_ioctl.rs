@@ -159,7 +159,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             // which looks at the entry again.
             let block = block_of(machine, page.frame);
             let alone = block.is_some_and(|(_, info)| info.pins() == 0);
-            let exclusive = page.attrs.share() == Share::Exclusive;
+            // A copy whose flush is pending goes as it is: the move flushes, too.
+            let exclusive = matches!(page.attrs.share(), Share::Exclusive | Share::Flushing);
             let zeros = !special && !is_counted(machine, page.frame);
             if !zeros && (!exclusive || !alone) {
                 return Err(UserFaultError::Busy.into());

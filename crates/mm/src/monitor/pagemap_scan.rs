@@ -11,7 +11,7 @@ use core::ops::Range;
 use bitflags::bitflags;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Format, Mapping, SweepChange};
+use paging::{Flags, Format, Mapping, SweepChange};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
@@ -362,7 +362,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         absent(progress, next, part.end);
         for range in to_mark {
-            progress.protected |= host.mark_absent(range, vma);
+            progress.protected |= host.mark_absent(range.clone(), vma);
+            // A read may have brought a page in since the sweep. One that was written is left, as
+            // if the write came after the scan.
+            host.sweep_pages(range, |page| match page.attrs.flags.contains(Flags::DIRTY) {
+                true => SweepChange::Keep,
+                false => SweepChange::Set(marked(page.attrs, page.attrs.soft | WP)),
+            });
         }
         if no_memory && progress.ended.is_none() {
             progress.end(part.end);

@@ -194,20 +194,23 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Gives up a page that was not written since it was synced, and that nothing else has a
-    /// reference to. Returns whether it did.
+    /// reference to. Returns whether it did. A page that is mapped is not even marked: all find it
+    /// present.
     ///
     /// The mark comes first: no fault takes a reference afterwards. So if there is none but the
     /// index's, no entry leads to the page, and none will. A holder that has gone in between may
     /// have written to the page: it has marked it before.
     pub(crate) fn evict(&self, index: u64) -> bool {
         let _locked = self.lock();
-        if !self.index.mark_clean(index) {
+        let alone = || {
+            let frame = self.index.get(index).frame();
+            let info = frame.and_then(|frame| self.machine.info(frame));
+            info.is_some_and(|info| info.refs() == 1)
+        };
+        if !alone() || !self.index.mark_clean(index) {
             return false;
         }
-        let frame = self.index.get(index).frame();
-        let info = frame.and_then(|frame| self.machine.info(frame));
-        let alone = info.is_some_and(|info| info.refs() == 1);
-        let evicted = alone && self.index.remove_clean(index);
+        let evicted = alone() && self.index.remove_clean(index);
         match evicted {
             // Relaxed: as in `set_size`.
             true => _ = self.losses.fetch_add(1, Ordering::Relaxed),

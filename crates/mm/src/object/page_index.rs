@@ -21,6 +21,7 @@ use crate::{
     ObjectError,
     fault::frame_ref::Reference,
     object::radix::{MAX_SLOTS, NUMBER, PRESENT, RadixTree},
+    thresholds::PIN_LOOKS,
 };
 
 /// Marks a page that is being taken back.
@@ -213,13 +214,17 @@ impl<M: Machine> PageIndex<M> {
         });
     }
 
-    /// Whether a page is pinned, for reading or writing.
-    pub(crate) fn has_pinned_page(&self) -> bool {
-        let mut any = false;
-        self.tree.each(0..MAX_PAGES, |_, slot| {
-            any |= self.is_pinned(self.tree.load(slot));
-        });
-        any
+    /// Whether a page is pinned, for reading or writing, at each of some looks. As in Linux, a pin
+    /// that ends soon, such as that of a copy, is waited for.
+    pub(crate) fn stays_pinned(&self) -> bool {
+        (0..PIN_LOOKS).all(|_| {
+            let mut any = false;
+            self.tree.each(0..MAX_PAGES, |_, slot| {
+                any = any || self.is_pinned(self.tree.load(slot));
+            });
+            self.tree.machine.relax();
+            any
+        })
     }
 
     /// Marks a page as going. A page that was written stays as it is, so that no fault waits for

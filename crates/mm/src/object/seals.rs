@@ -1,9 +1,9 @@
 //! The seals of shared memory, and how one against writes is decided while maps are made.
 //!
 //! # Why no map can write to sealed memory
-//! A seal against writes fails while a map may write, or while a page is pinned. To decide that, it
-//! first sets a bit, *undecided*. Then it looks for such maps and pins. At last it replaces the bit
-//! by the seal, if the bit is still there.
+//! A seal against writes fails while a map may write, or while a page stays pinned. To decide that,
+//! it first sets a bit, *undecided*. Then it looks for such maps and pins. At last it replaces the
+//! bit by the seal, if the bit is still there.
 //!
 //! A new map that may be written is in the list of maps before it looks at the word of the seals,
 //! and the list has a lock. So either the seal finds the map in the list, or the map finds the bit.

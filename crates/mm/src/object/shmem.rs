@@ -236,12 +236,12 @@ impl<M: Machine> Shmem<M> {
     ///
     /// # Errors
     /// [`ObjectError::Sealed`]: no more seals may be added; or WRITE is asked for, and a map is
-    /// writable or a page is pinned. Nothing has changed.
+    /// writable or a page stays pinned for more than a moment. Nothing has changed.
     pub fn add_seals(&self, seals: Seals) -> Result<(), ObjectError> {
         let _locked = self.pages.lock();
         self.seals.add(&self.pages.machine, seals, || {
             // Once no map may write, no pin for writing is taken any more.
-            self.pages.mappings.may_write(&self.pages.machine) || self.pages.index.has_pinned_page()
+            self.pages.mappings.may_write(&self.pages.machine) || self.pages.index.stays_pinned()
         })
     }
 }

@@ -169,13 +169,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             unsafe { unpin(machine, &into[..most]) };
             let mut taken = Ok(0);
             let done = self.change(|_| {
-                taken = self.take_pins(at, access, into, false);
+                taken = self.take_pins(at, access, &mut into[..most], false);
                 Ok::<_, vma::Error>(())
             });
             match (done, taken) {
-                (Ok(()), Ok(len)) => return Ok(len),
-                // The first page went meanwhile: once more.
-                (Ok(()), Err(_)) => {}
+                (Ok(()), Ok(len)) if len == most => return Ok(len),
+                // A page went meanwhile: once more.
+                // SAFETY: just taken, and never used.
+                (Ok(()), taken) => unsafe { unpin(machine, &into[..taken.unwrap_or(0)]) },
                 (Err(crate::Error::Tables(error)), _) => return Err(FaultError::Tables(error)),
                 (Err(_), _) => return Err(FaultError::Unmapped(VirtAddr::new(at as u64))),
             }

@@ -56,12 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
         let tag = tag.into();
         match self.try_fork(tag) {
-            // Memory may wait for a grace period.
-            Err(Error::Tables(paging::Error::Frames(_)) | Error::Vma(vma::Error::OutOfMemory))
-                if self.purge() > 0 =>
-            {
-                self.try_fork(tag)
-            }
+            Err(error) if self.ends_wait(&error) => self.try_fork(tag),
             forked => forked,
         }
     }

@@ -22,7 +22,7 @@ use machine::Machine;
 use paging::Format;
 
 use crate::{
-    AddressSpace, OnLimit,
+    AddressSpace, CollapseError, Error, FaultError, ObjectError, OnLimit,
     addresses::{lower_half, virt},
     change::gather::Gather,
     change::page_host::ALL,
@@ -36,6 +36,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// ask: it fails instead.
     pub fn set_shortage_handler(&mut self, handler: Arc<dyn OnLimit>) {
         self.core.shortage.call_once(|| handler);
+    }
+
+    /// Whether a call that has failed is to be made again: it has lacked memory, and unmapped pages
+    /// have waited for a grace period, which are given back now.
+    pub(crate) fn ends_wait(&self, error: &Error) -> bool {
+        let lacks_memory = matches!(
+            error,
+            Error::Vma(vma::Error::OutOfMemory)
+                | Error::Tables(paging::Error::Frames(_))
+                | Error::Fault(FaultError::OutOfMemory(_) | FaultError::GroupLimit)
+                | Error::Object(ObjectError::OutOfMemory(_) | ObjectError::GroupLimit)
+                | Error::Collapse(CollapseError::OutOfMemory | CollapseError::GroupLimit)
+        );
+        lacks_memory && self.purge() > 0
     }
 
     /// Takes back pages of a program that has ended, or is to end: at least `most` of them, in

@@ -12,5 +12,6 @@ mod huge_races;
 mod looks;
 mod object_races;
 mod spaces;
+mod unexplained;
 mod unmap_races;
 mod userfault_races;

@@ -20,7 +20,10 @@
 //! Environment: `SAMARA_STEPS=n` runs `n` triples and `n` chains instead, from `SAMARA_FIRST_SEED`
 //! on; `SAMARA_SCRIPT=p12`, `t34` or `c56` runs one pair, triple or chain, with the seed
 //! `SAMARA_SEED` only if that is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLDS=n`
-//! runs each pair in up to `n` worlds, `SAMARA_WORLD=Huge` leaves out other worlds.
+//! runs each pair in up to `n` worlds, `SAMARA_WORLD=Huge` leaves out other worlds. With
+//! `SAMARA_STOP=n` the first thread stops at its step 0, `n`, `2 * n` and so on, one for each seed,
+//! while the others run whole. That also finds UFFDIO_MOVE during a copy, whose pins it refuses, as
+//! Linux does, and a copy of the other process that is a fault and an access.
 
 #[path = "../common/mod.rs"]
 mod common;

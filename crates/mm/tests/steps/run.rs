@@ -20,7 +20,12 @@ use crate::{
     world::{World, WorldKind},
 };
 use machine::Step;
-use sim::{Failure, Program, seeded};
+use sim::{Failure, Program, seeded, stopped};
+
+std::thread_local! {
+    /// Whether the first thread of the last run has stopped.
+    pub(crate) static HAS_STOPPED: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+}
 
 /// A thread of a process, which runs on a CPU of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -102,7 +107,12 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
                 leave(hand.space());
             }) as Program<'_>
         });
-    seeded(&world.sim, seed, programs.collect())?;
+    let programs = programs.collect();
+    let stopped = match crate::number("SAMARA_STOP") {
+        Some(stride) => stopped(&world.sim, seed, seed * stride, programs)?.is_some(),
+        None => seeded(&world.sim, seed, programs).map(|_| true)?,
+    };
+    HAS_STOPPED.set(stopped);
     world.sim.on_cpu(0, || drop(held));
     let (outs, spans) = ended
         .into_iter()

@@ -17,6 +17,9 @@ pub(crate) fn attempt(script: &Script, first: u64, seeds: u64) -> Result<Sequent
     }
     for seed in first..first + seeds {
         known.check(seed)?;
+        if !crate::run::HAS_STOPPED.get() {
+            break;
+        }
     }
     Ok(known)
 }

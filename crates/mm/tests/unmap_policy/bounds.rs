@@ -58,6 +58,110 @@ fn memory_that_is_short_ends_the_wait() {
     world.end();
 }
 
+/// A call for which nothing is left but what waits.
+struct Scarce {
+    name: &'static str,
+    /// Makes the memory of the call, at [`FAR`].
+    prepare: fn(&World),
+    call: fn(&World, &Space) -> Result<(), Error>,
+}
+
+fn map_far(world: &World) {
+    world.on(0, |space| space.mmap(FAR, PAGE, 3, FIXED).map(drop)).unwrap();
+}
+
+fn watch_far(world: &World, modes: UserFaultModes) {
+    map_far(world);
+    world.on(0, |space| space.userfault_register(FAR, PAGE, modes, Uffd::new(1))).unwrap();
+}
+
+/// Maps shared memory whose pages count for a group without room.
+fn share_far(world: &World) {
+    let flags = MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::FIXED;
+    world.on(0, |space| space.mmap(FAR, PAGE, 3, flags).map(drop)).unwrap();
+}
+
+fn watch_for_copies(world: &World) {
+    watch_far(world, UserFaultModes::MISSING);
+}
+
+fn copy_far(_: &World, space: &Space) -> Result<(), Error> {
+    space.userfault_copy(FAR, &[7; PAGE], false).map_err(|failed| failed.error)
+}
+
+/// As faults do, calls get the frames that wait: when no other is left, and when the group of the
+/// space has room for no more.
+#[test]
+fn each_call_finds_memory_that_waits() {
+    const HUGE_FAR: usize = FAR & !(HUGE - 1);
+    let of_frames = [
+        Scarce { name: "a copy of a monitor", prepare: watch_for_copies, call: copy_far },
+        Scarce {
+            name: "a write-protection",
+            prepare: |world| watch_far(world, UserFaultModes::WP),
+            call: |_, space| space.userfault_write_protect(FAR, PAGE, true),
+        },
+        Scarce {
+            name: "a guard page",
+            prepare: map_far,
+            call: |_, space| space.madvise(FAR, PAGE, Advice::GuardInstall),
+        },
+        Scarce {
+            name: "a move that cuts a huge page",
+            prepare: |world| {
+                world.on(0, |space| {
+                    space.set_huge_pages(HugePages::Always).unwrap();
+                    space.mmap(HUGE_FAR, HUGE, 3, FIXED).unwrap();
+                    space.write(HUGE_FAR, &[1]).unwrap();
+                    // The target has its table.
+                    space.mmap(HUGE_FAR - 2 * PAGE, PAGE, 3, FIXED).unwrap();
+                    space.write(HUGE_FAR - 2 * PAGE, &[1]).unwrap();
+                });
+            },
+            call: |_, space| {
+                let request = RemapRequest::moving(HUGE_FAR, PAGE, HUGE_FAR - PAGE);
+                space.mremap(request).map(drop)
+            },
+        },
+    ];
+    let of_groups = [
+        Scarce { name: "a copy of a monitor", prepare: watch_for_copies, call: copy_far },
+        Scarce {
+            name: "a page of shared memory",
+            prepare: share_far,
+            call: |world, space| store(&world.sim, space, FAR, 1).map_err(Error::Fault),
+        },
+    ];
+    let calls = of_frames.map(|call| (call, false)).into_iter();
+    for (Scarce { name, prepare, call }, grouped) in calls.chain(of_groups.map(|call| (call, true)))
+    {
+        let mut world = World::new(1024, true);
+        let handler = Never { marks_absent: true, ..Never::default() };
+        world.space.set_userfault_handler(Arc::new(handler));
+        if grouped {
+            let group = FrameGroup::try_new(&world.sim, 8, Box::new(())).unwrap();
+            world.space.set_group(&group).unwrap();
+        }
+        prepare(&world);
+        let at = world.cached(8, 3);
+        world.unmap(at, 8);
+        let taken: Vec<_> = world.sim.on_cpu(0, || {
+            assert!(world.sim.settle());
+            world.shared.quick().drain();
+            from_fn(|| (!grouped).then(|| world.sim.alloc(0, NodePolicy::Local).ok())?).collect()
+        });
+        world.on(0, |space| {
+            assert!(space.waiting() > 0, "{name}");
+            assert_eq!(call(&world, space), Ok(()), "{name}");
+            assert_eq!(space.waiting(), 0, "{name}");
+        });
+        // SAFETY: no other code has them.
+        let free = |frame| unsafe { world.sim.free(frame) }.unwrap();
+        world.sim.on_cpu(0, || taken.into_iter().for_each(free));
+        world.end();
+    }
+}
+
 /// A CPU that never ticks: the bounds of pages and of ranges.
 #[test]
 fn the_bounds_force_a_flush() {
