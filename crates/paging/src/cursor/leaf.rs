@@ -110,6 +110,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub unsafe fn unmap_lazily(
         &self,
         range: VirtRange,
+        gone: impl FnMut(Frame, PageSize),
+    ) -> core::result::Result<usize, Error> {
+        // In small code, all share one loop.
+        #[cfg(feature = "small")]
+        let gone: &mut dyn FnMut(Frame, PageSize) = &mut { gone };
+        // SAFETY: passed on.
+        unsafe { self.unmap_lazily_each(range, gone) }
+    }
+
+    /// # Safety
+    /// As for [`unmap_lazily`](Self::unmap_lazily).
+    unsafe fn unmap_lazily_each(
+        &self,
+        range: VirtRange,
         mut gone: impl FnMut(Frame, PageSize),
     ) -> core::result::Result<usize, Error> {
         self.check(range)?;
