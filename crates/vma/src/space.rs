@@ -55,6 +55,12 @@ impl<F: MappedFile, R: Reclaim> AddressSpace<F, R> {
         AddressSpace { profile, tree, state }
     }
 
+    /// The bytes of VMAs that count as promised memory. Exact while no call is under way, and for
+    /// the holder of the lock between two steps.
+    pub fn accounted(&self) -> usize {
+        self.state.counts().sizes.accounted().unsigned_abs()
+    }
+
     /// A guard for reading VMAs. Cost: that of the engine.
     pub fn pin(&self) -> R::Guard {
         self.tree.pin()
@@ -147,11 +153,6 @@ pub struct MmapLock<'a, F: MappedFile, R: Reclaim> {
 }
 
 impl<'a, F: MappedFile, R: Reclaim> MmapLock<'a, F, R> {
-    /// The bytes of VMAs that count as promised memory.
-    pub fn accounted(&self) -> usize {
-        self.space.state.counts().sizes.accounted().unsigned_abs()
-    }
-
     /// A writer of the VMAs. Each step of a call goes through the host.
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn writer<H: Host<F, R>>(self, host: H) -> Writer<'a, F, R, H> {

@@ -46,7 +46,6 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for CallUnderWay<'_, M, F, G> {
 /// The writer of a call. When it is dropped, it says what the call has added.
 struct CountedWriter<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> {
     writer: Calls<'w, 'h, 'a, M, F, G>,
-    before: usize,
     added: &'c Cell<isize>,
 }
 
@@ -58,14 +57,15 @@ impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> CountedWriter<'w, 'h,
         host: &'h mut PageHost<'a, M, F, G>,
         added: &'c Cell<isize>,
     ) -> Self {
-        let before = lock.accounted();
-        CountedWriter { writer: lock.writer(host), before, added }
+        host.before = host.core.vmas.accounted();
+        CountedWriter { writer: lock.writer(host), added }
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for CountedWriter<'_, '_, '_, '_, M, F, G> {
     fn drop(&mut self) {
-        self.added.set(self.writer.sizes().accounted.wrapping_sub(self.before) as isize);
+        let before = self.writer.host().before;
+        self.added.set(self.writer.sizes().accounted.wrapping_sub(before) as isize);
     }
 }
 

@@ -30,6 +30,8 @@ use crate::{
 /// The pages behind the VMAs of a call: the host of its [`Calls`](crate::Calls).
 pub struct PageHost<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: &'a Core<M, F, G>,
+    /// Bytes that the VMAs needed before the call.
+    pub(super) before: usize,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
     /// Why a step was refused, where `vma` has no name for it. The call fails with it.
@@ -54,6 +56,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
     pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a RefCounted<Family>>) -> Self {
         PageHost {
             core,
+            before: 0,
             promised: Cell::new(0),
             refused: None,
             failed: None,
@@ -346,10 +349,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageHost<'_, M, F, G> {
     }
 
     fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
-        if self.core.commitment.get().is_some_and(|commitment| !commitment.charge(bytes)) {
+        let Some(commitment) = self.core.commitment.get() else { return Ok(()) };
+        // What the call has unmapped is promised until it ends.
+        let promised = self.before + self.promised.get();
+        let more = (self.core.vmas.accounted() + bytes).saturating_sub(promised);
+        if more > 0 && !commitment.charge(more) {
             return Err(vma::Error::Overcommit);
         }
-        self.promised.set(self.promised.get() + bytes);
+        self.promised.set(self.promised.get() + more);
         Ok(())
     }
 

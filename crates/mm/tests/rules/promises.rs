@@ -168,6 +168,33 @@ fn the_limit_holds_for_cpus_that_ask_at_once() {
     each_seed(600, at_the_limit);
 }
 
+/// A move that grows over other memory needs no promise for what it replaces; for more it does.
+#[test]
+fn what_a_move_replaces_is_promised_already() {
+    with_space(256, |sim, shared, _| {
+        let rule = Overcommit::Never { limit: 4 * PAGE };
+        let commitment = Commitment::try_new(sim, rule).unwrap();
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_commitment(&commitment);
+        let (from, to) = (AT, AT + 8 * PAGE);
+        space.mmap(from, PAGE, 3, FIXED).unwrap();
+        space.mmap(to, 3 * PAGE, 3, FIXED).unwrap();
+        let grown = |old, new, at| RemapRequest {
+            new_len: new * PAGE,
+            ..RemapRequest::moving(at, old * PAGE, to)
+        };
+        assert_eq!(space.mremap(grown(1, 4, from)), Ok(to));
+        assert_eq!((commitment.promised(), space.sizes().accounted), (4 * PAGE, 4 * PAGE));
+        space.munmap(to, 4 * PAGE).unwrap();
+        space.mmap(from, PAGE, 3, FIXED).unwrap();
+        space.mmap(to, PAGE, 3, FIXED).unwrap();
+        let refused = space.mremap(grown(1, 5, from));
+        assert_eq!(refused, Err(Error::Vma(vma::Error::Overcommit)));
+        // As in Linux, the target is unmapped then.
+        assert_eq!((commitment.promised(), space.sizes().accounted), (PAGE, PAGE));
+    });
+}
+
 /// The heuristic refuses only sizes that no host could ever have; without limit nothing is refused.
 #[test]
 fn rules_of_overcommitment() {
