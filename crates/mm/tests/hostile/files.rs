@@ -46,6 +46,11 @@ impl PageSource for OnDisk {
         Ok(())
     }
 
+    /// Page 1 is read with page 0.
+    fn read_ahead(&self, index: u64) -> u64 {
+        u64::from(index == 0)
+    }
+
     crate::named!(12, "/disk/file");
 }
 
@@ -59,7 +64,7 @@ fn with_file(test: impl FnOnce(&Space, &OurFile, &Arc<Disk>)) {
     });
 }
 
-/// The source evicts page 0 while page 1 is read.
+/// The source evicts page 0 while page 1 is read, ahead of its use.
 fn evict_at_read(file: &OurFile, disk: &Disk) {
     let file = file.clone();
     let evict = Box::new(move || assert!(CachedPages::evict(&*file, 0)));
