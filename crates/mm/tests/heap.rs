@@ -9,7 +9,7 @@ mod ram;
 
 use std::{fmt::Write, sync::Arc};
 
-use common::{FIXED, Never, PAGE};
+use common::{FIXED, Never, PAGE, Zeros};
 use failing_heap::{alone, refusing, with_heap};
 use machine::{Asid, Frame, FrameRange, FrameSource, PageSize};
 use mm::*;
@@ -44,21 +44,6 @@ impl Swap for Sure {
     fn release(&self, slot: u64) {
         self.0.release(slot);
     }
-}
-
-/// A file of zeros.
-struct Zeros;
-
-impl PageSource for Zeros {
-    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-
-    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-
-    named!(4, "/file");
 }
 
 /// A program's view without touching anything: its VMAs, and which pages are present.

@@ -1,8 +1,6 @@
 //! A call with the mmap lock, and its cleanup even if its closure panics: promised memory is
 //! settled, and pages whose grace period is over are given back.
 
-use core::cell::Cell;
-
 use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
@@ -19,13 +17,11 @@ pub type Calls<'w, 'h, 'a, M, F, G> = vma::Writer<'w, Backing<M>, G, &'h mut Pag
 struct CallUnderWay<'a, M: Machine, F: Format, G: Concurrent> {
     host: PageHost<'a, M, F, G>,
     over: Option<EndedWait<M, F, G>>,
-    /// The bytes that the VMAs of the space need more than before ([`CountedWriter`]).
-    added: Cell<isize>,
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> CallUnderWay<'a, M, F, G> {
     fn new(host: PageHost<'a, M, F, G>) -> Self {
-        CallUnderWay { host, over: None, added: Cell::new(0) }
+        CallUnderWay { host, over: None }
     }
 
     /// The call has released the mmap lock.
@@ -33,7 +29,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> CallUnderWay<'a, M, F, G> {
         if let Some(over) = self.over.take() {
             over.give_back(&self.host.core.tables);
         }
-        self.host.settle(self.added.take());
+        self.host.settle();
     }
 }
 
@@ -43,29 +39,23 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for CallUnderWay<'_, M, F, G> {
     }
 }
 
-/// The writer of a call. When it is dropped, it says what the call has added.
-struct CountedWriter<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> {
+/// The writer of a call. When it is dropped, its host counts what the call has added.
+struct CountedWriter<'w, 'h, 'a, M: Machine, F: Format, G: Concurrent> {
     writer: Calls<'w, 'h, 'a, M, F, G>,
-    added: &'c Cell<isize>,
 }
 
-impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> CountedWriter<'w, 'h, 'a, 'c, M, F, G> {
+impl<'w, 'h, 'a, M: Machine, F: Format, G: Concurrent> CountedWriter<'w, 'h, 'a, M, F, G> {
     /// Inlined, because a writer is large: it is made in its place and not moved there.
     #[inline(always)]
-    fn new(
-        lock: MmapLock<'w, M, G>,
-        host: &'h mut PageHost<'a, M, F, G>,
-        added: &'c Cell<isize>,
-    ) -> Self {
-        host.before = host.core.vmas.accounted();
-        CountedWriter { writer: lock.writer(host), added }
+    fn new(lock: MmapLock<'w, M, G>, host: &'h mut PageHost<'a, M, F, G>) -> Self {
+        host.begin();
+        CountedWriter { writer: lock.writer(host) }
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Drop for CountedWriter<'_, '_, '_, '_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for CountedWriter<'_, '_, '_, M, F, G> {
     fn drop(&mut self) {
-        let before = self.writer.host().before;
-        self.added.set(self.writer.sizes().accounted.wrapping_sub(before) as isize);
+        self.writer.host().count_added();
     }
 }
 
@@ -91,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let done = {
             let lock = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = CountedWriter::new(lock, &mut call.host, &call.added);
+            let mut calls = CountedWriter::new(lock, &mut call.host);
             change(&mut calls.writer)
         };
         call.settle();

@@ -31,7 +31,9 @@ use crate::{
 pub struct PageHost<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: &'a Core<M, F, G>,
     /// Bytes that the VMAs needed before the call.
-    pub(super) before: usize,
+    before: usize,
+    /// Bytes that they need more than before, once the call has ended.
+    added: isize,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
     /// Why a step was refused, where `vma` has no name for it. The call fails with it.
@@ -57,6 +59,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
         PageHost {
             core,
             before: 0,
+            added: 0,
             promised: Cell::new(0),
             refused: None,
             failed: None,
@@ -69,8 +72,19 @@ impl<'a, M: Machine, F: Format, G: Concurrent> PageHost<'a, M, F, G> {
         }
     }
 
-    /// The call has ended, and its VMAs need so many bytes more than before.
-    pub(super) fn settle(&self, added: isize) {
+    /// A call begins, with the mmap lock.
+    pub(super) fn begin(&mut self) {
+        self.before = self.core.vmas.accounted();
+    }
+
+    /// The call has ended, and the mmap lock is still held.
+    pub(super) fn count_added(&mut self) {
+        self.added = self.core.vmas.accounted().wrapping_sub(self.before) as isize;
+    }
+
+    /// Makes the promises those that the VMAs need, once the mmap lock is released.
+    pub(super) fn settle(&mut self) {
+        let added = core::mem::take(&mut self.added);
         if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(added - self.promised.take() as isize);
         }

@@ -131,12 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         protect: bool,
     ) -> Result<(), Error> {
         let range = aligned(addr, len)?;
-        while let Err(error) = self.try_write_protect(range.clone(), protect) {
-            if !self.ends_wait(&error) {
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.with_what_waits(|| self.try_write_protect(range.clone(), protect))
     }
 
     fn try_write_protect(&self, range: Range<usize>, protect: bool) -> Result<(), Error> {
@@ -194,12 +189,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         range.clone().step_by(PAGE_SIZE).try_for_each(|at| {
             let done = at - range.start;
-            loop {
-                match each(at, done) {
-                    Err(error) if self.ends_wait(&error) => {}
-                    placed => break placed.map_err(|error| Resolved { done, error }),
-                }
-            }
+            let placed = self.with_what_waits(|| each(at, done));
+            placed.map_err(|error| Resolved { done, error })
         })
     }
 }

@@ -182,6 +182,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     }
 
     /// Writes bytes at `at`, within the size, as pwrite(2). They are written out by the next sync.
+    /// Each page is written in one step.
     ///
     /// # Context
     /// As for [`read`](Self::read).
@@ -189,7 +190,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// As [`Object::bring_in`]; nothing has changed, unless a page was evicted meanwhile and could
     /// not be read again, or the file has become shorter meanwhile: then the pages before are
-    /// written. Each page is written in one step.
+    /// written.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
         let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
         if end > self.size() {

@@ -55,10 +55,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// limit of the group, or no such tag. Nothing that a program can see has changed.
     pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
         let tag = tag.into();
-        match self.try_fork(tag) {
-            Err(error) if self.ends_wait(&error) => self.try_fork(tag),
-            forked => forked,
-        }
+        self.with_what_waits(|| self.try_fork(tag))
     }
 
     fn try_fork(&self, tag: Tag) -> Result<Self, Error> {

@@ -38,6 +38,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.shortage.call_once(|| handler);
     }
 
+    /// Makes a call, also again as long as it [ends a wait](Self::ends_wait).
+    pub(crate) fn with_what_waits<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match call() {
+                Err(error) if self.ends_wait(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Whether a call that has failed is to be made again: it has lacked memory, and unmapped pages
     /// have waited for a grace period, which are given back now.
     pub(crate) fn ends_wait(&self, error: &Error) -> bool {

@@ -391,6 +391,21 @@ macro_rules! named {
     };
 }
 
+/// A file of zeros.
+pub(crate) struct Zeros;
+
+impl PageSource for Zeros {
+    crate::named!(1, "/zeros");
+
+    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}
+
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
 /// when no address space is left.
 pub(crate) fn all_given_back<F: Format>(

@@ -352,21 +352,6 @@ fn a_scan_that_splits_a_page_and_a_fork_without_memory() {
     });
 }
 
-/// A file of zeros.
-struct Zeros;
-
-impl PageSource for Zeros {
-    crate::named!(1, "/zeros");
-
-    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-
-    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-}
-
 /// A read that begins within a file does not fail because the file ends there for a moment.
 #[test]
 fn a_read_of_a_file_that_shrinks_and_grows() {

@@ -76,21 +76,6 @@ fn a_pin_a_fork_and_an_advice() {
     );
 }
 
-/// A file of zeros.
-struct Zeros;
-
-impl PageSource for Zeros {
-    crate::named!(1, "/zeros");
-
-    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-
-    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
-        Ok(())
-    }
-}
-
 /// A page that a map keeps in memory is there for all, though a reclaim would like to have it.
 #[test]
 fn mincore_and_an_eviction_that_fails() {

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     laws,
     orders::{self, Span},
-    run::{self, Move, Script, Seen, Split},
+    run::{self, Move, Run, Script, Seen, Split},
     tables::{Stale, stale_accesses, weaken},
 };
 use sim::Failure;
@@ -111,9 +111,10 @@ impl<'s> Sequential<'s> {
     }
 
     /// Runs the script from a seed, and looks for an order of its steps that explains the result.
-    pub(crate) fn check(&mut self, seed: u64) -> Result<(), Wrong> {
-        let (seen, spans) = match caught(|| run::concurrent(self.script, seed)) {
-            Ok((seen, spans)) => (weaken(self.script, seen), spans),
+    /// Returns whether the first thread has stopped.
+    pub(crate) fn check(&mut self, seed: u64) -> Result<bool, Wrong> {
+        let Run { seen, spans, has_stopped } = match caught(|| run::concurrent(self.script, seed)) {
+            Ok(run) => Run { seen: weaken(self.script, run.seen), ..run },
             Err(failure) => return Err(self.wrong(seed, What::Failed(failure))),
         };
         let (mut explained, mut failed, mut tried) = (false, None, 0);
@@ -147,7 +148,7 @@ impl<'s> Sequential<'s> {
         }
         match failed {
             Some(text) => Err(self.wrong(seed, What::Failed(text))),
-            None if explained || tried == MOST => Ok(()),
+            None if explained || tried == MOST => Ok(has_stopped),
             None => {
                 let possible = self.possible();
                 Err(self.wrong(seed, What::Unexplained { seen, possible }))

@@ -22,11 +22,6 @@ use crate::{
 use machine::Step;
 use sim::{Failure, Program, seeded, stopped};
 
-std::thread_local! {
-    /// Whether the first thread of the last run has stopped.
-    pub(crate) static HAS_STOPPED: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
-}
-
 /// A thread of a process, which runs on a CPU of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Thread {
@@ -76,9 +71,17 @@ fn number(thread: usize, op: usize) -> usize {
     thread * LENGTH + op
 }
 
-/// Runs the script on as many CPUs as it has threads. Returns what was seen, and when each
-/// operation began and ended.
-pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Span>>), Failure> {
+/// A run of a script on several CPUs.
+pub(crate) struct Run {
+    pub(crate) seen: Seen,
+    /// When each operation began and ended.
+    pub(crate) spans: Vec<Vec<Span>>,
+    /// Whether the first thread has stopped. If not, it has no later place to stop at.
+    pub(crate) has_stopped: bool,
+}
+
+/// Runs the script on as many CPUs as it has threads.
+pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<Run, Failure> {
     IS_HUGE.set(script.kind.is_huge());
     let tick = seed.is_multiple_of(2).then_some(23);
     let world = World::build(script.kind, script.threads.len(), tick);
@@ -108,18 +111,17 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
             }) as Program<'_>
         });
     let programs = programs.collect();
-    let stopped = match crate::number("SAMARA_STOP") {
+    let has_stopped = match crate::number("SAMARA_STOP") {
         Some(stride) => stopped(&world.sim, seed, seed * stride, programs)?.is_some(),
         None => seeded(&world.sim, seed, programs).map(|_| true)?,
     };
-    HAS_STOPPED.set(stopped);
     world.sim.on_cpu(0, || drop(held));
     let (outs, spans) = ended
         .into_iter()
         .map(|ended| ended.into_inner().unwrap().into_iter().unzip::<_, _, Vec<_>, Vec<_>>())
         .unzip();
     let state = finish(world)?;
-    Ok((Seen { outs, state }, spans))
+    Ok(Run { seen: Seen { outs, state }, spans, has_stopped })
 }
 
 /// Looks at the state, and ends the world.

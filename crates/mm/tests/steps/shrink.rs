@@ -16,8 +16,7 @@ pub(crate) fn attempt(script: &Script, first: u64, seeds: u64) -> Result<Sequent
         return Ok(known);
     }
     for seed in first..first + seeds {
-        known.check(seed)?;
-        if !crate::run::HAS_STOPPED.get() {
+        if !known.check(seed)? {
             break;
         }
     }
