@@ -55,7 +55,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// limit of the group, or no such tag. Nothing that a program can see has changed.
     pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
         let tag = tag.into();
-        self.with_what_waits(|| self.try_fork(tag))
+        match self.try_fork(tag) {
+            // Not `with_what_waits`: a space that is passed on once more needs more of the stack.
+            Err(error) if self.ends_wait(&error) => self.try_fork(tag),
+            forked => forked,
+        }
     }
 
     fn try_fork(&self, tag: Tag) -> Result<Self, Error> {
